@@ -1,0 +1,5 @@
+"""The talker service."""
+
+from importlib.metadata import version
+
+__version__ = version("omnistage-talker")

@@ -1,0 +1,5 @@
+"""The thinker service."""
+
+from importlib.metadata import version
+
+__version__ = version("omnistage-thinker")

@@ -1,0 +1,113 @@
+"""The wire: one file per stage that receives, one tagged union per class of message.
+
+Bodies are MessagePack maps with a "type" field as the tag; any MessagePack client can read them.
+"""
+
+from typing import Any
+
+import msgspec
+
+from omnistage.contracts.codec import DecodeFrames, FrameChunk
+from omnistage.contracts.common import (
+    CONTRACT_VERSION,
+    End,
+    Failed,
+    Failure,
+    Inline,
+    Message,
+    Opened,
+    Payload,
+    Record,
+    TensorRef,
+    Work,
+    payload_nbytes,
+)
+from omnistage.contracts.control import Cancel, Control, Drain, EngineStatus, Forget, Ping, Presence
+from omnistage.contracts.output import AudioDelta, FinishReason, TextDelta, TextDone, TokenLogprob
+from omnistage.contracts.talker import SpeakText, SpeechOptions, TextChunk
+from omnistage.contracts.thinker import ChatMessage, GenerateText, Sampling
+
+AnyWork = GenerateText | SpeakText | DecodeFrames
+"""Class "work"."""
+
+FeedRecord = Opened | End | Failed | TextChunk | FrameChunk
+"""Class "feed": what stages send one another."""
+
+OutRecord = Opened | End | Failed | TextDelta | TextDone | AudioDelta
+"""Class "out": what the gateway receives."""
+
+AnyRecord = Opened | End | Failed | TextChunk | FrameChunk | TextDelta | TextDone | AudioDelta
+
+_encoder = msgspec.msgpack.Encoder()
+_work = msgspec.msgpack.Decoder(AnyWork)
+_record = msgspec.msgpack.Decoder(AnyRecord)
+_control = msgspec.msgpack.Decoder(Control)
+
+
+def encode(message: Message) -> bytes:
+    """MessagePack bytes of a message."""
+    return _encoder.encode(message)
+
+
+def decode_work(body: bytes) -> AnyWork:
+    """Read a work item.
+
+    Raises:
+        msgspec.ValidationError: unknown tag, missing field or wrong type, with the path to it.
+        msgspec.DecodeError: not MessagePack.
+    """
+    return _work.decode(body)
+
+
+def decode_record(body: bytes) -> AnyRecord:
+    """Read a record of a feed or out log. Raises as `decode_work`."""
+    return _record.decode(body)
+
+
+def decode_control(body: bytes) -> Any:
+    """Read a control message (a member of `Control`). Raises as `decode_work`."""
+    return _control.decode(body)
+
+
+__all__ = [
+    "CONTRACT_VERSION",
+    "AnyRecord",
+    "AnyWork",
+    "AudioDelta",
+    "Cancel",
+    "ChatMessage",
+    "Control",
+    "DecodeFrames",
+    "Drain",
+    "End",
+    "EngineStatus",
+    "Failed",
+    "Failure",
+    "FeedRecord",
+    "FinishReason",
+    "Forget",
+    "FrameChunk",
+    "GenerateText",
+    "Inline",
+    "Message",
+    "Opened",
+    "OutRecord",
+    "Payload",
+    "Ping",
+    "Presence",
+    "Record",
+    "Sampling",
+    "SpeakText",
+    "SpeechOptions",
+    "TensorRef",
+    "TextChunk",
+    "TextDelta",
+    "TextDone",
+    "TokenLogprob",
+    "Work",
+    "decode_control",
+    "decode_record",
+    "decode_work",
+    "encode",
+    "payload_nbytes",
+]

@@ -1,0 +1,42 @@
+"""What the codec receives."""
+
+from __future__ import annotations
+
+from omnistage.contracts.common import Payload, Record, Work
+
+
+class DecodeFrames(Work, frozen=True, kw_only=True, omit_defaults=True, tag="decode_frames"):
+    """Turn the frames that come over the edge into this node into a waveform.
+
+    Attributes:
+        seed: key of the counter-based noise.
+        voice: the voice that made the frames.
+    """
+
+    seed: int = 0
+    voice: str = ""
+
+
+class FrameChunk(Record, frozen=True, kw_only=True, omit_defaults=True, tag="frame_chunk"):
+    """Consecutive acoustic frames (or codec tokens) of one segment.
+
+    A segment is what the decoder treats as one piece, e.g. a clause: its state starts anew with each.
+
+    Attributes:
+        payload: [frames, width]; what the columns mean is agreed between talker and codec family.
+        frames: number of frames in the payload.
+        segment: 0-based number of the segment.
+        segment_frame: index within the segment of the payload's first frame.
+        segment_end: whether the segment's last frame is in the payload.
+        text: what the segment says, on its first chunk (for alignment), else empty.
+    """
+
+    payload: Payload
+    frames: int
+    segment: int = 0
+    segment_frame: int = 0
+    segment_end: bool = False
+    text: str = ""
+
+
+CodecWork = DecodeFrames

@@ -1,0 +1,75 @@
+"""Control: overtakes data, is never queued behind it. Received by every service."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from omnistage.contracts.common import Message
+
+ServiceState = Literal["starting", "ready", "draining", "failed"]
+
+
+class Cancel(Message, frozen=True, kw_only=True, omit_defaults=True, tag="cancel"):
+    """Stop a request at every stage and forget it. Idempotent."""
+
+    request_id: str
+    reason: str = "cancelled"
+
+
+class Forget(Message, frozen=True, kw_only=True, omit_defaults=True, tag="forget"):
+    """A request is over: drop what is still kept for it (tensor blocks, cached inputs)."""
+
+    request_id: str
+
+
+class Ping(Message, frozen=True, kw_only=True, omit_defaults=True, tag="ping"):
+    """Ask every instance for its presence at once."""
+
+
+class Drain(Message, frozen=True, kw_only=True, omit_defaults=True, tag="drain"):
+    """Take no new work, finish what runs, then leave."""
+
+    instance: str
+
+
+class EngineStatus(Message, frozen=True, kw_only=True, omit_defaults=True):
+    """One engine of an instance.
+
+    Attributes:
+        engine: key in models.yaml.
+        ready: whether it answers.
+        detail: what it is doing while it is not ready, in a few words.
+        slots: how many requests it runs at once.
+        running: the requests that hold a slot now.
+        queue: work items that wait for a slot, as the broker counts them.
+        service_s: moving average of the seconds that a request holds a slot.
+        voices: voices that the engine speaks with.
+    """
+
+    engine: str
+    ready: bool
+    detail: str = ""
+    slots: int = 0
+    running: tuple[str, ...] = ()
+    queue: int = 0
+    service_s: float = 0.0
+    voices: tuple[str, ...] = ()
+    facts: dict[str, float] = {}
+
+
+class Presence(Message, frozen=True, kw_only=True, omit_defaults=True, tag="presence"):
+    """An instance says that it lives, every second and whenever something changes."""
+
+    service: str
+    instance: str
+    state: ServiceState
+    version: str
+    contract: int
+    pid: int
+    host: str
+    started: float
+    engines: tuple[EngineStatus, ...] = ()
+    running: tuple[str, ...] = ()
+
+
+Control = Cancel | Forget | Ping | Drain | Presence

@@ -1,0 +1,66 @@
+"""What the gateway receives: the out logs of a request."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from omnistage.contracts.common import Message, Payload, Record
+
+FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
+
+
+class TokenLogprob(Message, frozen=True, kw_only=True, omit_defaults=True):
+    """Log-probability of one token.
+
+    Attributes:
+        token: its text as the tokenizer shows it.
+        data: its UTF-8 bytes.
+        logprob: natural logarithm.
+        top: the likeliest alternatives at that position.
+    """
+
+    token: str
+    data: bytes
+    logprob: float
+    top: tuple[TokenLogprob, ...] = ()
+
+
+class TextDelta(Record, frozen=True, kw_only=True, omit_defaults=True, tag="text_delta"):
+    """Text that was generated since the last one.
+
+    Attributes:
+        text: whole characters only, never half of one.
+        token_ids: the tokens that this delta is made of (what a new holder feeds back to resume).
+        logprobs: one entry per token, where asked for.
+    """
+
+    text: str
+    token_ids: tuple[int, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] = ()
+
+
+class TextDone(Record, frozen=True, kw_only=True, omit_defaults=True, tag="text_done"):
+    """The last record before the end of a text edge: why it stopped, and what it cost."""
+
+    finish_reason: FinishReason
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int = 0
+
+
+class AudioDelta(Record, frozen=True, kw_only=True, omit_defaults=True, tag="audio_delta"):
+    """The next samples.
+
+    Attributes:
+        payload: [samples] int16 or float32 in [-1, 1], mono.
+        sample_rate_hz: the decoder's own rate.
+        offset: index of the first sample within the whole answer; overlaps are dropped by it.
+        segment: the talker's segment that the samples belong to.
+        text: what that segment says, on its first delta, else empty.
+    """
+
+    payload: Payload
+    sample_rate_hz: int
+    offset: int
+    segment: int = 0
+    text: str = ""

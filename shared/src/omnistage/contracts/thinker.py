@@ -1,0 +1,54 @@
+"""What the thinker receives."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from omnistage.contracts.common import Message, Work
+from omnistage.contracts.talker import SpeechOptions
+
+
+class ChatMessage(Message, frozen=True, kw_only=True, omit_defaults=True):
+    """One turn. Content is text; other kinds of parts come with the models that read them."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str
+    name: str | None = None
+
+
+class Sampling(Message, frozen=True, kw_only=True, omit_defaults=True):
+    """How the next token is chosen.
+
+    Attributes:
+        temperature: 0 means greedy.
+        top_p: nucleus in (0, 1].
+        top_k: 0 means off.
+        seed: key of the counter-based generator; the gateway always sets one.
+        max_tokens: ceiling of new tokens; None means up to the context's end.
+        stop: strings that end the answer and are not part of it.
+        frequency_penalty, presence_penalty: as in OpenAI's API, -2 to 2.
+        logprobs: None for none, else the number of alternatives (0 to 20) beside the chosen token.
+        logit_bias: token id -> bias.
+    """
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    seed: int = 0
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    logprobs: int | None = None
+    logit_bias: dict[int, float] = {}
+
+
+class GenerateText(Work, frozen=True, kw_only=True, omit_defaults=True, tag="generate_text"):
+    """Answer a conversation. With `speech`, the text also goes to the talker, clause by clause."""
+
+    messages: tuple[ChatMessage, ...]
+    sampling: Sampling
+    speech: SpeechOptions | None = None
+
+
+ThinkerWork = GenerateText
