@@ -1,0 +1,96 @@
+"""What the routers ask of the dispatcher: run a request through its pipeline and read what comes back."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from omnistage.config import ModelSpec
+from omnistage.contracts import AnyWork, TextDelta, TextDone
+from omnistage.pipelines import Pipeline
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A checked request, ready to be put into the line.
+
+    Attributes:
+        model: key of the served model.
+        spec: its entry in the models file.
+        pipeline: the way to go; may be a shorter one than the model's own (text without speech).
+        build: makes the entry node's work item from (request_id, node, route).
+        tenant: who pays in fair shares: the API key's name, or "anonymous".
+        deadline_s: seconds from now.
+        priority: "interactive" or "batch".
+    """
+
+    model: str
+    spec: ModelSpec
+    pipeline: Pipeline
+    build: Callable[[str, str, Mapping[str, str]], AnyWork]
+    tenant: str = "anonymous"
+    deadline_s: float = 300.0
+    priority: str = "interactive"
+
+
+@dataclass(frozen=True)
+class AudioPiece:
+    """Samples in order, overlaps dropped: [samples] int16, mono.
+
+    Attributes:
+        text: what the segment says, on its first piece, else empty.
+    """
+
+    samples: NDArray[Any]
+    sample_rate_hz: int
+    segment: int = 0
+    text: str = ""
+
+
+Event = TextDelta | TextDone | AudioPiece
+
+
+class Running(Protocol):
+    """A request under way."""
+
+    @property
+    def request_id(self) -> str: ...
+
+    def events(self) -> AsyncIterator[Event]:
+        """What all out edges deliver, in order within an edge, until every edge has ended.
+
+        Raises:
+            OmnistageError: the request failed (the stage's own error type, status and param), was cancelled
+                or went past its deadline.
+        """
+        ...
+
+
+class Dispatcher(Protocol):
+    """Runs plans."""
+
+    def run(self, plan: Plan, request_id: str) -> AbstractAsyncContextManager[Running]:
+        """Wait in line for a slot, then start the request.
+
+        Leaving the context before the events have ended cancels the request at every stage.
+
+        Raises:
+            Unavailable, RateLimited: refused at the door, with retry_after_s.
+        """
+        ...
+
+    def offered(self) -> Mapping[str, ModelSpec]:
+        """Models whose engines are all ready somewhere, by key."""
+        ...
+
+    def facts(self, engine: str) -> Mapping[str, float]:
+        """Gauges that an engine announces about itself, e.g. "speed_min" and "speed_max" of a voice."""
+        ...
+
+    def ready(self) -> tuple[bool, str]:
+        """Whether every model of the models file is offered, and if not, what is missing."""
+        ...

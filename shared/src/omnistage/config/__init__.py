@@ -1,0 +1,22 @@
+"""Settings of services and the models file: the border where configuration is read and checked."""
+
+from omnistage.config.models_file import (
+    EngineSpec,
+    ModelsFile,
+    ModelSpec,
+    default_models_path,
+    load_models,
+)
+from omnistage.config.settings import ServiceSettings, load_settings
+from omnistage.config.threads import limit_threads
+
+__all__ = [
+    "EngineSpec",
+    "ModelSpec",
+    "ModelsFile",
+    "ServiceSettings",
+    "default_models_path",
+    "limit_threads",
+    "load_models",
+    "load_settings",
+]

@@ -1,0 +1,187 @@
+"""deploy/models.yaml: which models are served, and how. Typed, unknown keys refused, overlays deep-merged.
+
+`engines` are what stages load; `models` are what clients ask for: a pipeline and, per node, the engine that answers.
+An engine may serve several models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from omnistage.errors import ConfigError
+from omnistage.pipelines import GATEWAY, Pipeline, pipeline
+
+Key = str
+ServiceName = Literal["thinker", "talker", "codec", "dit"]
+_KEY = r"^[a-z0-9_-]{1,64}$"
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class EngineSpec(_Strict):
+    """What one stage loads.
+
+    Attributes:
+        service: which service runs it.
+        engine: implementation within the service, e.g. "torch" or "hibari".
+        checkpoint: "package:NAME/FILE" inside an installed package, a folder, or a hub id ("hub:ORG/NAME@REVISION").
+        devices: e.g. ("cpu",) or ("cuda:0",).
+        slots: requests that an instance runs at once.
+        settings: the engine's own; checked by the engine.
+    """
+
+    service: ServiceName
+    engine: str
+    checkpoint: str | None = None
+    devices: tuple[str, ...] = ("cpu",)
+    slots: int = Field(4, ge=1, le=4096)
+    settings: dict[str, Any] = Field(default_factory=dict)
+
+
+class ModelSpec(_Strict):
+    """What a client may name as `model`.
+
+    Attributes:
+        pipeline: the way its requests go.
+        nodes: node of the pipeline -> engine key.
+        aliases: other names under which clients know it.
+        voices: name that clients use -> the engine's own voice, for models that speak.
+        default_voice: one of the names in `voices`.
+        accepts: optional request fields that the model can honour (e.g. "instructions", "language").
+        max_input_chars: limit of `input` for speech.
+        max_output_tokens: ceiling of an answer.
+        deadline_s: how long a request may take in all.
+        owned_by, description: shown by GET /v1/models.
+    """
+
+    pipeline: str
+    nodes: dict[str, str]
+    aliases: tuple[str, ...] = ()
+    voices: dict[str, str] = Field(default_factory=dict)
+    default_voice: str | None = None
+    accepts: tuple[str, ...] = ()
+    max_input_chars: int = Field(4096, ge=1)
+    max_output_tokens: int = Field(1024, ge=1)
+    deadline_s: float = Field(300.0, gt=0)
+    owned_by: str = "omnistage"
+    description: str = ""
+
+    @property
+    def graph(self) -> Pipeline:
+        return pipeline(self.pipeline)
+
+
+class ModelsFile(_Strict):
+    """The whole file, checked as a whole."""
+
+    version: Literal[1]
+    engines: dict[str, EngineSpec]
+    models: dict[str, ModelSpec]
+
+    def model_post_init(self, context: Any, /) -> None:
+        self._check_keys()
+        for name, model in self.models.items():
+            self._check_model(name, model)
+        self._check_names()
+
+    def of_service(self, service: str, only: Iterable[str] = ()) -> dict[str, EngineSpec]:
+        """Engines of a service, or those named; raises ConfigError for a name that is none of its engines."""
+        mine = {key: spec for key, spec in self.engines.items() if spec.service == service}
+        wanted = tuple(only)
+        for key in wanted:
+            if key not in mine:
+                raise ConfigError(f"engine {key!r} is not one of the {service}'s: {', '.join(mine) or 'none'}")
+        return {key: spec for key, spec in mine.items() if not wanted or key in wanted}
+
+    def names(self) -> dict[str, str]:
+        """Every name that a client may use -> model key."""
+        return {name: key for key, model in self.models.items() for name in (key, *model.aliases)}
+
+    def _check_keys(self) -> None:
+        import re
+
+        for section, keys in (("engines", self.engines), ("models", self.models)):
+            for key in keys:
+                if not re.match(_KEY, key):
+                    raise ConfigError(f"{section}.{key}: a key may have only a-z, 0-9, _ and -")
+
+    def _check_model(self, name: str, model: ModelSpec) -> None:
+        graph = model.graph
+        stages = {node.name: node for node in graph.nodes if node.name != GATEWAY}
+        for node in model.nodes:
+            if node not in stages:
+                raise ConfigError(f"models.{name}.nodes.{node}: pipeline {graph.name!r} has no such node")
+        for node, stage in stages.items():
+            key = model.nodes.get(node)
+            if key is None:
+                raise ConfigError(f"models.{name}.nodes: node {node!r} of pipeline {graph.name!r} has no engine")
+            if key not in self.engines:
+                raise ConfigError(f"models.{name}.nodes.{node}: there is no engine {key!r}")
+            if self.engines[key].service != stage.service:
+                raise ConfigError(f"models.{name}.nodes.{node}: engine {key!r} is not a {stage.service}'s")
+        if model.default_voice is not None and model.default_voice not in model.voices:
+            raise ConfigError(f"models.{name}.default_voice: {model.default_voice!r} is not in voices")
+
+    def _check_names(self) -> None:
+        owner: dict[str, str] = {}
+        for key, model in self.models.items():
+            for name in (key, *model.aliases):
+                if owner.setdefault(name, key) != key:
+                    raise ConfigError(f"models.{key}.aliases: {name!r} already means {owner[name]!r}")
+
+
+def merge(base: Mapping[str, Any], overlay: Mapping[str, Any]) -> dict[str, Any]:
+    """Deep merge: mappings by key, null removes a key, anything else replaces."""
+    result = dict(base)
+    for key, value in overlay.items():
+        if value is None:
+            result.pop(key, None)
+        elif isinstance(value, Mapping) and isinstance(result.get(key), Mapping):
+            result[key] = merge(result[key], value)
+        else:
+            result[key] = value
+    return result
+
+
+def default_models_path() -> Path:
+    """deploy/models.yaml below the current folder, or beside the installed sources."""
+    here = Path("deploy/models.yaml")
+    return here if here.exists() else Path(__file__).resolve().parents[4] / "deploy" / "models.yaml"
+
+
+def load_models(paths: Iterable[Path] = ()) -> ModelsFile:
+    """Read a models file and its overlays, in order.
+
+    Raises:
+        ConfigError: a file cannot be read, or a key or value is wrong; names the file and the key.
+    """
+    files = tuple(paths) or (default_models_path(),)
+    data: dict[str, Any] = {}
+    for path in files:
+        try:
+            content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ConfigError(f"{path}: {error.strerror or error}") from error
+        except yaml.YAMLError as error:
+            raise ConfigError(f"{path}: not YAML: {error}") from error
+        if not isinstance(content, dict):
+            raise ConfigError(f"{path}: a mapping was expected")
+        data = merge(data, content)
+    named = ", ".join(str(path) for path in files)
+    try:
+        return ModelsFile.model_validate(data)
+    except ValidationError as error:
+        faults = "; ".join(
+            f"{'.'.join(str(part) for part in fault['loc'])}: {fault['msg']}"
+            for fault in error.errors(include_url=False, include_input=False)
+        )
+        raise ConfigError(f"{named}: {faults}") from error
+    except ConfigError as error:
+        raise ConfigError(f"{named}: {error.message}") from error
