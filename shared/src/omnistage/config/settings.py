@@ -1,4 +1,4 @@
-"""What every service is told by its environment: OMNISTAGE_* variables, all listed here and in the services' settings."""
+"""What every service is told by its environment: OMNISTAGE_* variables, listed here and in the services' settings."""
 
 from __future__ import annotations
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+import msgspec
+
 from omnistage.contracts.common import Message
 
 ServiceState = Literal["starting", "ready", "draining", "failed"]
@@ -44,6 +46,7 @@ class EngineStatus(Message, frozen=True, kw_only=True, omit_defaults=True):
         queue: work items that wait for a slot, as the broker counts them.
         service_s: moving average of the seconds that a request holds a slot.
         voices: voices that the engine speaks with.
+        facts: gauges that the engine announces about itself, e.g. "speed_min" of a voice.
     """
 
     engine: str
@@ -54,7 +57,7 @@ class EngineStatus(Message, frozen=True, kw_only=True, omit_defaults=True):
     queue: int = 0
     service_s: float = 0.0
     voices: tuple[str, ...] = ()
-    facts: dict[str, float] = {}
+    facts: dict[str, float] = msgspec.field(default_factory=dict)
 
 
 class Presence(Message, frozen=True, kw_only=True, omit_defaults=True, tag="presence"):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+import msgspec
+
 from omnistage.contracts.common import Message, Work
 from omnistage.contracts.talker import SpeechOptions
 
@@ -40,7 +42,7 @@ class Sampling(Message, frozen=True, kw_only=True, omit_defaults=True):
     frequency_penalty: float = 0.0
     presence_penalty: float = 0.0
     logprobs: int | None = None
-    logit_bias: dict[int, float] = {}
+    logit_bias: dict[int, float] = msgspec.field(default_factory=dict)
 
 
 class GenerateText(Work, frozen=True, kw_only=True, omit_defaults=True, tag="generate_text"):

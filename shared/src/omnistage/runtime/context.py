@@ -1,0 +1,147 @@
+"""What a handler may do: read its input edge, write its output edges, start the next stage, move tensors."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+from omnistage.contracts import AnyWork, Payload, Work, encode
+from omnistage.errors import Cancelled, DeadlineExceeded, StageFailed
+from omnistage.pipelines import GATEWAY, Edge, Pipeline, pipeline
+from omnistage.runtime.edges import EdgeReader, EdgeWriter
+from omnistage.runtime.meta import Meta
+from omnistage.tensors import Array
+from omnistage.tensors.plane import TensorPlane
+from omnistage.runtime.tasks import together
+from omnistage.transport import Bus, KeyValue
+
+E = TypeVar("E")
+
+LEASE_GRACE_S = 30.0
+"""A published block outlives its request's deadline by this much."""
+
+REQUESTS_BUCKET = "requests"
+"""Key-value bucket of tombstones: a request id in it is over, whatever its purged logs say."""
+
+TOMBSTONE_TTL_S = 2 * 3600.0
+"""Tombstones outlive the longest deadline and the logs' own age limit."""
+
+
+class RequestContext(Generic[E]):
+    """One request at one node.
+
+    Attributes:
+        engine: the engine that this node's work is for.
+        meta: deadline, tenant, priority and trace context.
+        resumed: whether an earlier holder has already written something.
+    """
+
+    def __init__(
+        self, *, bus: Bus, plane: TensorPlane, engine: E, instance: str, work: Work, meta: Meta, input_idle_s: float
+    ) -> None:
+        self.engine = engine
+        self.meta = meta
+        self.resumed = False
+        self._bus = bus
+        self._plane = plane
+        self._instance = instance
+        self._work = work
+        self._graph: Pipeline = pipeline(work.pipeline)
+        self._input_idle_s = input_idle_s
+        self._writers: dict[str, EdgeWriter] = {}
+        self._started: set[str] = set()
+
+    @property
+    def request_id(self) -> str:
+        return self._work.request_id
+
+    @property
+    def lease_s(self) -> float:
+        """Seconds that a block published now must live."""
+        return max(0.0, self.meta.remaining_s) + LEASE_GRACE_S
+
+    def has(self, node: str) -> bool:
+        """Whether a node takes part in this request."""
+        return node == GATEWAY or node in self._work.route
+
+    def output(self, destination: str) -> EdgeWriter:
+        """The edge from this node to another (opened before the handler is called)."""
+        return self._writers[destination]
+
+    async def input(self) -> EdgeReader:
+        """The one edge that leads data into this node, listening already.
+
+        Raises:
+            StageFailed: the pipeline has no such edge for this node.
+        """
+        edges = self._graph.into(self._work.node)
+        if len(edges) != 1:
+            raise StageFailed(f"node {self._work.node} of pipeline {self._graph.name} has {len(edges)} input edges")
+        edge = edges[0]
+        reader = EdgeReader(self._bus, self._subject(edge), edge=edge.name, idle_s=self._input_idle_s)
+        await reader.open()
+        return reader
+
+    def onward(self, node: str) -> dict[str, Any]:
+        """The fields that every work item for another node of this request begins with."""
+        return {
+            "request_id": self._work.request_id,
+            "pipeline": self._work.pipeline,
+            "node": node,
+            "route": self._work.route,
+        }
+
+    async def start(self, work: AnyWork) -> None:
+        """Publish the next stage's work item, once; to be called with the first chunk for it at the latest."""
+        if work.node in self._started:
+            return
+        node = self._graph.node(work.node)
+        subject = self._bus.subjects.work(node.service, work.route[work.node], work.request_id)
+        await self._bus.publish_work(subject, encode(work), self.meta.to_headers())
+        self._started.add(work.node)
+
+    async def pack(self, array: Array) -> Payload:
+        """Bytes for a chunk: inline when small, else published in the tensor plane."""
+        return await self._plane.pack(array, request_id=self.request_id, lease_s=self.lease_s)
+
+    async def unpack(self, payload: Payload) -> Array:
+        """A private copy of a chunk's bytes."""
+        return await self._plane.unpack(payload)
+
+    async def release(self, payload: Payload) -> None:
+        """Nobody needs a chunk's bytes any more."""
+        await self._plane.release(payload)
+
+    # What follows is the worker's.
+
+    async def enter(self, tombstones: KeyValue) -> None:
+        """Take over every output edge.
+
+        Raises:
+            DeadlineExceeded: nobody waits any more.
+            Cancelled: the request is over.
+        """
+        if self.meta.remaining_s <= 0:
+            raise DeadlineExceeded("the request's deadline passed while it waited")
+        for edge in self._graph.out_of(self._work.node):
+            if self.has(edge.destination):
+                self._writers[edge.destination] = EdgeWriter(
+                    self._bus,
+                    self._subject(edge),
+                    request_id=self.request_id,
+                    edge=edge.name,
+                    instance=self._instance,
+                    headers=self.meta.to_headers(),
+                )
+        if await tombstones.get(self.request_id) is not None:
+            raise Cancelled("the request is over")
+        await together(*(writer.open() for writer in self._writers.values()))
+        self.resumed = any(writer.earlier for writer in self._writers.values())
+
+    @property
+    def writers(self) -> tuple[EdgeWriter, ...]:
+        return tuple(self._writers.values())
+
+    def _subject(self, edge: Edge) -> str:
+        source = self._graph.node(edge.source)
+        build = self._bus.subjects.out if edge.destination == GATEWAY else self._bus.subjects.feed
+        return build(source.service, self._work.route[edge.source], self.request_id, edge.name)

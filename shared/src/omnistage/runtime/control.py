@@ -1,0 +1,65 @@
+"""Listens to control messages and does what they ask."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from omnistage.contracts import Cancel, Drain, Forget, Ping, decode_control
+from omnistage.transport import Bus, Message, Subscription
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ControlActions:
+    """What a service does on each control message."""
+
+    cancel: Callable[[str], Awaitable[None]]
+    forget: Callable[[str], Awaitable[None]]
+    ping: Callable[[], Awaitable[None]]
+    drain: Callable[[], Awaitable[None]]
+
+
+class ControlListener:
+    """Subscriptions for everything that concerns this instance."""
+
+    def __init__(self, bus: Bus, instance: str, actions: ControlActions) -> None:
+        self._bus = bus
+        self._instance = instance
+        self._actions = actions
+        self._subscriptions: list[Subscription] = []
+        self.unreadable = 0
+        """Control messages that could not be decoded, dropped."""
+
+    async def start(self) -> None:
+        subjects = self._bus.subjects
+        for subject in (subjects.ctl_requests(), subjects.ctl_instance(self._instance), subjects.ctl_everyone()):
+            self._subscriptions.append(await self._bus.subscribe(subject, self._receive))
+
+    async def close(self) -> None:
+        for subscription in self._subscriptions:
+            await subscription.close()
+        self._subscriptions.clear()
+
+    async def _receive(self, message: Message) -> None:
+        try:
+            control = decode_control(message.body)
+        except msgspec.MsgspecError as error:
+            self.unreadable += 1
+            _log.warning("unreadable control message", extra={"subject": message.subject, "fault": str(error)})
+            return
+        match control:
+            case Cancel(request_id=request_id):
+                await self._actions.cancel(request_id)
+            case Forget(request_id=request_id):
+                await self._actions.forget(request_id)
+            case Ping():
+                await self._actions.ping()
+            case Drain(instance=instance) if instance == self._instance:
+                await self._actions.drain()
+            case _:
+                return
