@@ -1,5 +1,18 @@
 """Bulk bytes between services: one protocol, three stores, and the plane that chooses between them."""
 
+from omnistage.tensors.memory import MemorySpace, MemoryTensorStore
+from omnistage.tensors.ownership import default_folder, sweep_folder
+from omnistage.tensors.shm import ShmTensorStore
 from omnistage.tensors.store import Array, TensorStore, from_bytes, to_bytes
 
-__all__ = ["Array", "TensorStore", "from_bytes", "to_bytes"]
+__all__ = [
+    "Array",
+    "MemorySpace",
+    "MemoryTensorStore",
+    "ShmTensorStore",
+    "TensorStore",
+    "default_folder",
+    "from_bytes",
+    "sweep_folder",
+    "to_bytes",
+]

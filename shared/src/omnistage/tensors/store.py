@@ -6,14 +6,18 @@ Implementations (`memory`, `shm`, `redis_store`) pass one conformance suite, `om
 
 from __future__ import annotations
 
+import math
 from typing import Any, Protocol
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
 from omnistage.contracts import TensorRef
+from omnistage.errors import TensorCorrupt
 
 Array = NDArray[Any]
+ByteArray = NDArray[np.uint8]
 
 
 class TensorStore(Protocol):
@@ -35,7 +39,7 @@ class TensorStore(Protocol):
         """A private copy of the block, verified.
 
         Raises:
-            TensorGone: released, reclaimed or overwritten since.
+            TensorGone: released, reclaimed or overwritten since, or its lease is over.
             TensorCorrupt: checksum mismatch.
         """
         ...
@@ -45,7 +49,11 @@ class TensorStore(Protocol):
         ...
 
     async def forget(self, request_id: str) -> int:
-        """Release all blocks that this process published for a request; returns how many were still held."""
+        """Release all blocks that this process published for a request; returns how many were still held.
+
+        Blocks of other live processes stay: a fenced holder that cleans up must not take its successor's blocks.
+        Blocks of dead processes are released too where the store can tell (shm).
+        """
         ...
 
     async def sweep(self) -> int:
@@ -61,12 +69,55 @@ class TensorStore(Protocol):
         ...
 
 
+def wire_dtype(array: Array) -> np.dtype[Any]:
+    """The little-endian element type that an array has in a block.
+
+    Raises:
+        TypeError: elements that are no plain numbers (objects, strings, records, dates).
+    """
+    if array.dtype.kind not in "biufc":
+        raise TypeError(f"arrays of {array.dtype} cannot be sent")
+    return array.dtype.newbyteorder("<")
+
+
 def to_bytes(array: Array) -> tuple[memoryview, str, tuple[int, ...]]:
-    """Contiguous little-endian bytes, dtype name and shape of an array."""
-    contiguous = np.ascontiguousarray(array)
-    return memoryview(contiguous).cast("B"), contiguous.dtype.name, contiguous.shape
+    """Contiguous little-endian bytes, dtype name and shape of an array.
+
+    Raises:
+        TypeError: elements that are no plain numbers.
+    """
+    contiguous = np.asarray(array, dtype=wire_dtype(array), order="C")
+    return contiguous.reshape(-1).view(np.uint8).data, contiguous.dtype.name, contiguous.shape
 
 
-def from_bytes(data: bytes | bytearray | memoryview, dtype: str, shape: tuple[int, ...]) -> Array:
-    """An array over the given bytes (no copy)."""
-    return np.frombuffer(data, dtype=np.dtype(dtype)).reshape(shape)
+def from_bytes(data: bytes | bytearray | memoryview | ByteArray, dtype: str, shape: tuple[int, ...]) -> Array:
+    """An array over the given bytes (no copy).
+
+    Raises:
+        TensorCorrupt: dtype, shape and number of bytes do not fit together.
+    """
+    try:
+        element = np.dtype(dtype).newbyteorder("<")
+        if element.kind not in "biufc" or len(data) != element.itemsize * math.prod(shape):
+            raise TensorCorrupt(f"{len(data)} bytes are no {dtype} array of shape {shape}")
+        if len(data) == 0:
+            return np.empty(shape, element)
+        return np.frombuffer(data, dtype=element).reshape(shape)
+    except (TypeError, ValueError) as error:
+        raise TensorCorrupt(f"{len(data)} bytes are no {dtype} array of shape {shape}") from error
+
+
+def checksum(data: bytes | memoryview | ByteArray) -> int:
+    """xxh3_64 of the bytes, as `TensorRef.checksum` carries it."""
+    return xxhash.xxh3_64_intdigest(data.data if isinstance(data, np.ndarray) else data)
+
+
+def verified(data: bytes | ByteArray, ref: TensorRef) -> Array:
+    """The array that a reference describes, over bytes that were read for it.
+
+    Raises:
+        TensorCorrupt: the bytes are not those that were published.
+    """
+    if len(data) != ref.nbytes or checksum(data) != ref.checksum:
+        raise TensorCorrupt(f"block {ref.id}@{ref.offset} does not match its checksum")
+    return from_bytes(data, ref.dtype, ref.shape)
