@@ -1,0 +1,180 @@
+"""Runs a wave model for many requests at once, off the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omnistage.errors import StageFailed
+from omnistage_codec.engine.batches import FrameBatch, GrowthPolicy, fits, join
+from omnistage_codec.engine.pcm import to_int16
+from omnistage_codec.engine.read_ahead import ReadAhead
+from omnistage_codec.engine.resume import DeliveredFilter
+from omnistage_codec.models.base import Samples, WaveFacts, WaveModel
+
+StateT = TypeVar("StateT")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecodeConfig:
+    """Settings of the engine.
+
+    Attributes:
+        slots: requests at once.
+        threads: decoding threads; more than there are free cores only add waiting.
+        read_ahead_chunks: chunks read before they are decoded, per request.
+        growth: how many frames are decoded at once.
+    """
+
+    slots: int = 16
+    threads: int = 1
+    read_ahead_chunks: int = 64
+    growth: GrowthPolicy = field(default_factory=GrowthPolicy)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AudioPiece:
+    """The next samples of a request.
+
+    Attributes:
+        samples: [n] int16 mono, n > 0, memory of its own.
+        offset: index of the first sample within the whole answer.
+        segment: the segment that they belong to.
+        text: what the segment says, on its first piece, else empty.
+    """
+
+    samples: NDArray[np.int16]
+    offset: int
+    segment: int
+    text: str
+
+
+class DecodeEngine(Generic[StateT]):
+    """Streams of frames to streams of samples.
+
+    The samples depend on the frames, the seed and the voice alone, not on chunking, timing or other requests.
+    """
+
+    def __init__(self, model: WaveModel[StateT], config: DecodeConfig | None = None) -> None:
+        self._model = model
+        self._config = config or DecodeConfig()
+        self._pool = ThreadPoolExecutor(self._config.threads, thread_name_prefix="decode")
+
+    @property
+    def slots(self) -> int:
+        """Requests that may run at once."""
+        return self._config.slots
+
+    def facts(self) -> WaveFacts:
+        """What is fixed for the loaded model."""
+        return self._model.facts
+
+    async def warm(self) -> None:
+        """Decode once, so that the first request pays for no first use."""
+        facts = self._model.facts
+        frames = np.zeros((2 * facts.lookahead_frames + 2, facts.frame_width), facts.frame_dtype)
+        batch = FrameBatch(frames=frames, segment=0, segment_frame=0, segment_end=True)
+        state = self._model.new_state(seed=0, voice="")
+        await self._in_pool(partial(self._decode, state, batch))
+
+    async def decode(
+        self, chunks: AsyncIterator[FrameBatch], *, seed: int, voice: str = "", skip_samples: int = 0
+    ) -> AsyncGenerator[AudioPiece, None]:
+        """Decode one request. Close the iterator (`contextlib.aclosing`) to cancel; a step that runs is let run out.
+
+        Args:
+            chunks: the frames in order; segments follow one another and each ends explicitly.
+            seed: key of the noise.
+            voice: the voice that made the frames.
+            skip_samples: samples that were delivered before (by another instance); the output begins after them.
+
+        Yields:
+            Pieces in order without gaps from `skip_samples` on.
+
+        Raises:
+            InvalidRequest: no such voice.
+            StageFailed: frames that do not continue one another, or the input ended within a segment.
+        """
+        timeline = _Timeline(skip_samples)
+        state = self._model.new_state(seed=seed, voice=voice)
+        source = self._undelivered(chunks, timeline)
+        step = 0
+        open_segment: int | None = None
+        async with aclosing(source), ReadAhead(source, limit=self._config.read_ahead_chunks) as waiting:
+            while await waiting.wait():
+                batch = await self._next_batch(waiting, self._config.growth.limit(step))
+                samples = await self._in_pool(partial(self._decode, state, batch))
+                step += 1
+                open_segment = None if batch.segment_end else batch.segment
+                piece = timeline.place(batch, samples)
+                if piece is not None:
+                    yield piece
+        if open_segment is not None:
+            raise StageFailed(f"the frames ended within segment {open_segment}")
+
+    async def close(self) -> None:
+        """Wait for steps that run and end the threads."""
+        await asyncio.to_thread(self._pool.shutdown, cancel_futures=True)
+
+    def _decode(self, state: StateT, batch: FrameBatch) -> Samples:
+        return self._model.decode(
+            state,
+            batch.frames,
+            segment=batch.segment,
+            segment_frame=batch.segment_frame,
+            segment_end=batch.segment_end,
+        )
+
+    async def _undelivered(
+        self, chunks: AsyncIterator[FrameBatch], timeline: _Timeline
+    ) -> AsyncGenerator[FrameBatch, None]:
+        """The chunks without those of segments that were wholly delivered."""
+        delivered = DeliveredFilter(
+            skip_samples=timeline.skip_samples, samples_per_frame=self._model.facts.samples_per_frame
+        )
+        async for chunk in chunks:
+            passed, ready = delivered.push(chunk)
+            timeline.offset += passed
+            for item in ready:
+                yield item
+        delivered.finish()
+
+    @staticmethod
+    async def _next_batch(waiting: ReadAhead[FrameBatch], limit: int) -> FrameBatch:
+        """Whatever waits and may be decoded together: at least one chunk."""
+        batch: list[FrameBatch] = []
+        while (following := waiting.peek()) is not None and fits(batch, following, limit):
+            batch.append(await waiting.take())
+        return join(batch)
+
+    async def _in_pool(self, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+
+
+class _Timeline:
+    """Where the next samples lie in the answer."""
+
+    def __init__(self, skip_samples: int) -> None:
+        self.skip_samples = skip_samples
+        self.offset = 0
+        self._text = ""
+
+    def place(self, batch: FrameBatch, samples: Samples) -> AudioPiece | None:
+        """The piece that these samples make; None if all were delivered before, or there are none yet."""
+        start = self.offset
+        self.offset += len(samples)
+        self._text = batch.text or self._text
+        fresh = samples[max(0, self.skip_samples - start) :]
+        if not len(fresh):
+            return None
+        text, self._text = self._text, ""
+        return AudioPiece(samples=to_int16(fresh), offset=self.offset - len(fresh), segment=batch.segment, text=text)
