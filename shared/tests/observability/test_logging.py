@@ -117,6 +117,13 @@ def test_only_the_first_line_of_a_library_record_is_kept(lines: Callable[[], lis
     assert line["event"] == "Task exception was never retrieved"
 
 
+def test_extra_fields_of_standard_records_are_shown_and_guarded(lines: Callable[[], list[dict[str, Any]]]) -> None:
+    logging.getLogger("omnistage.x").info("counted", extra={"count": 3, "text": CANARY})
+    (line,) = lines()
+    assert line["count"] == 3
+    assert line["text"] == "<withheld>"
+
+
 def test_warnings_become_log_lines(lines: Callable[[], list[dict[str, Any]]]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("always")

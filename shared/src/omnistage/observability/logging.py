@@ -114,7 +114,7 @@ def setup_logging(
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[_first_line, *shared],
+            foreign_pre_chain=[_first_line, structlog.stdlib.ExtraAdder(), *shared],
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
         )
     )

@@ -123,6 +123,13 @@ SLOTS = Gauge("omnistage_slots", "slots", "Requests that the engine runs at once
 SLOTS_IN_USE = Gauge("omnistage_slots_in_use", "slots", "Requests that hold a slot.", "stage")
 SLOT_SECONDS = Histogram("omnistage_slot_seconds", "seconds", "How long a request held its slot.", "stage")
 ENGINE_READY = Gauge("omnistage_engine_ready", "0 or 1", "Whether the engine answers.", "stage")
+ENGINE_FACT = Gauge(
+    "omnistage_engine_fact",
+    "as named",
+    'What the engine announces about itself, by name, e.g. "speed_max".',
+    "stage",
+    ("fact",),
+)
 WORK_DONE = Counter(
     "omnistage_work_done",
     "work items",
