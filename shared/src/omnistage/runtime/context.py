@@ -6,12 +6,14 @@ from typing import Any, Generic, TypeVar
 
 from omnistage.contracts import AnyWork, Payload, Work, encode
 from omnistage.errors import Cancelled, DeadlineExceeded, StageFailed
+from omnistage.observability import Metrics
 from omnistage.pipelines import GATEWAY, Edge, Pipeline, pipeline
 from omnistage.runtime.edges import EdgeReader, EdgeWriter
 from omnistage.runtime.meta import Meta
+from omnistage.runtime.tasks import together
+from omnistage.runtime.telemetry import Telemetry, trace_headers
 from omnistage.tensors import Array
 from omnistage.tensors.plane import TensorPlane
-from omnistage.runtime.tasks import together
 from omnistage.transport import Bus, KeyValue
 
 E = TypeVar("E")
@@ -36,7 +38,16 @@ class RequestContext(Generic[E]):
     """
 
     def __init__(
-        self, *, bus: Bus, plane: TensorPlane, engine: E, instance: str, work: Work, meta: Meta, input_idle_s: float
+        self,
+        *,
+        bus: Bus,
+        plane: TensorPlane,
+        engine: E,
+        instance: str,
+        work: Work,
+        meta: Meta,
+        input_idle_s: float,
+        telemetry: Telemetry,
     ) -> None:
         self.engine = engine
         self.meta = meta
@@ -47,8 +58,18 @@ class RequestContext(Generic[E]):
         self._work = work
         self._graph: Pipeline = pipeline(work.pipeline)
         self._input_idle_s = input_idle_s
+        self._telemetry = telemetry
         self._writers: dict[str, EdgeWriter] = {}
         self._started: set[str] = set()
+
+    @property
+    def metrics(self) -> Metrics:
+        return self._telemetry.metrics
+
+    @property
+    def engine_key(self) -> str:
+        """Key of this node's engine; the `model` label of its metrics."""
+        return self._work.route[self._work.node]
 
     @property
     def request_id(self) -> str:
@@ -77,7 +98,9 @@ class RequestContext(Generic[E]):
         if len(edges) != 1:
             raise StageFailed(f"node {self._work.node} of pipeline {self._graph.name} has {len(edges)} input edges")
         edge = edges[0]
-        reader = EdgeReader(self._bus, self._subject(edge), edge=edge.name, idle_s=self._input_idle_s)
+        reader = EdgeReader(
+            self._bus, self._subject(edge), edge=edge.name, idle_s=self._input_idle_s, arrived=self._telemetry.hop
+        )
         await reader.open()
         return reader
 
@@ -96,12 +119,14 @@ class RequestContext(Generic[E]):
             return
         node = self._graph.node(work.node)
         subject = self._bus.subjects.work(node.service, work.route[work.node], work.request_id)
-        await self._bus.publish_work(subject, encode(work), self.meta.to_headers())
+        await self._bus.publish_work(subject, encode(work), trace_headers(self.meta))
         self._started.add(work.node)
 
-    async def pack(self, array: Array) -> Payload:
-        """Bytes for a chunk: inline when small, else published in the tensor plane."""
-        return await self._plane.pack(array, request_id=self.request_id, lease_s=self.lease_s)
+    async def pack(self, array: Array, destination: str) -> Payload:
+        """Bytes for a chunk to another node: inline when small, else published in the tensor plane."""
+        payload = await self._plane.pack(array, request_id=self.request_id, lease_s=self.lease_s)
+        self._telemetry.payload(self._writers[destination].edge, payload)
+        return payload
 
     async def unpack(self, payload: Payload) -> Array:
         """A private copy of a chunk's bytes."""
@@ -130,7 +155,7 @@ class RequestContext(Generic[E]):
                     request_id=self.request_id,
                     edge=edge.name,
                     instance=self._instance,
-                    headers=self.meta.to_headers(),
+                    meta=self.meta,
                 )
         if await tombstones.get(self.request_id) is not None:
             raise Cancelled("the request is over")

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import msgspec
 
 from omnistage.contracts import Cancel, Drain, Forget, Ping, decode_control
+from omnistage.observability import get_logger
 from omnistage.transport import Bus, Message, Subscription
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class ControlListener:
             control = decode_control(message.body)
         except msgspec.MsgspecError as error:
             self.unreadable += 1
-            _log.warning("unreadable control message", extra={"subject": message.subject, "fault": str(error)})
+            _log.warning("unreadable control message", subject=message.subject, fault=str(error))
             return
         match control:
             case Cancel(request_id=request_id):

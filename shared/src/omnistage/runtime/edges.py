@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 from omnistage.contracts import AnyRecord, End, Failed, Failure, Opened, Record, decode_record, encode
 from omnistage.errors import Fenced, InputStarved, StageFailed
 from omnistage.runtime.failures import to_error
+from omnistage.runtime.meta import Meta, sent_now
 from omnistage.transport import Bus, Log
 
 _OPEN_ATTEMPTS = 8
@@ -17,9 +18,7 @@ _OPEN_ATTEMPTS = 8
 class EdgeWriter:
     """The writing end of an edge's log. Opening it fences every holder before this one."""
 
-    def __init__(
-        self, bus: Bus, subject: str, *, request_id: str, edge: str, instance: str, headers: Mapping[str, str]
-    ) -> None:
+    def __init__(self, bus: Bus, subject: str, *, request_id: str, edge: str, instance: str, meta: Meta) -> None:
         self.edge = edge
         self.epoch = 0
         self.finished = False
@@ -29,7 +28,7 @@ class EdgeWriter:
         self._subject = subject
         self._request_id = request_id
         self._instance = instance
-        self._headers = headers
+        self._headers = meta.to_headers()
         self._last = 0
         self._count = 0
 
@@ -96,7 +95,8 @@ class EdgeWriter:
             self.finished = True
 
     async def _append(self, record: Record) -> None:
-        self._last = await self._bus.append(self._subject, encode(record), self._headers, expected=self._last)
+        headers = {**self._headers, **sent_now()}
+        self._last = await self._bus.append(self._subject, encode(record), headers, expected=self._last)
 
 
 class EdgeReader:
@@ -106,8 +106,17 @@ class EdgeReader:
     nothing comes for `idle_s`.
     """
 
-    def __init__(self, bus: Bus, subject: str, *, edge: str, idle_s: float) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        subject: str,
+        *,
+        edge: str,
+        idle_s: float,
+        arrived: Callable[[str, Mapping[str, str]], None] = lambda edge, headers: None,
+    ) -> None:
         self.edge = edge
+        self._arrived = arrived
         self._bus = bus
         self._subject = subject
         self._idle_s = idle_s
@@ -135,6 +144,7 @@ class EdgeReader:
                         message = await anext(messages)
                 except TimeoutError:
                     raise InputStarved(f"nothing came over edge {self.edge} for {self._idle_s:g} s") from None
+                self._arrived(self.edge, message.headers)
                 record = self._order.accept(decode_record(message.body))
                 if record is not None:
                     yield record

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
+
+from pydantic import BaseModel, ValidationError
 
 from omnistage.config import EngineSpec
 from omnistage.contracts import EngineStatus
-from omnistage.errors import OmnistageError
+from omnistage.errors import ConfigError, OmnistageError
+from omnistage.observability import get_logger
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 _SMOOTHING = 0.2
 """Weight of the newest request in the moving average of service time."""
@@ -26,20 +28,40 @@ class Engine(Protocol):
         """Run what makes the first request as fast as the hundredth."""
         ...
 
-    def facts(self) -> Mapping[str, float]:
-        """Gauges that describe the engine, e.g. "speed_min"; they are announced and exported."""
-        ...
-
-    @property
-    def voices(self) -> tuple[str, ...]:
-        """Voices that it speaks with; empty for engines that do not speak."""
-        ...
-
     async def close(self) -> None: ...
 
 
-Load = Callable[[str, EngineSpec], Awaitable[Engine]]
+@dataclass(frozen=True)
+class Loaded:
+    """An engine as its service's bootstrap hands it over.
+
+    Attributes:
+        engine: what handlers find as `context.engine`.
+        voices: voices that it speaks with; empty for engines that do not speak.
+        gauges: numbers that describe it, e.g. "speed_min"; announced to gateways.
+    """
+
+    engine: Engine
+    voices: tuple[str, ...] = ()
+    gauges: Callable[[], Mapping[str, float]] = dict
+
+
+Load = Callable[[str, EngineSpec], Awaitable[Loaded]]
 """Builds the engine of a key; blocking work belongs in a thread."""
+
+SettingsT = TypeVar("SettingsT", bound=BaseModel)
+
+
+def checked_settings(kind: type[SettingsT], key: str, spec: EngineSpec) -> SettingsT:
+    """An engine's `settings` of the models file, checked. Raises ConfigError naming the setting at fault."""
+    try:
+        return kind.model_validate(spec.settings)
+    except ValidationError as error:
+        faults = "; ".join(
+            f"engines.{key}.settings.{'.'.join(str(part) for part in fault['loc'])}: {fault['msg']}"
+            for fault in error.errors(include_url=False, include_input=False)
+        )
+        raise ConfigError(faults) from error
 
 
 @dataclass
@@ -48,7 +70,7 @@ class HostedEngine:
 
     key: str
     spec: EngineSpec
-    engine: Engine | None = None
+    loaded: Loaded | None = None
     detail: str = "waiting to load"
     running: dict[str, float] = field(default_factory=dict)
     queue: int = 0
@@ -63,15 +85,24 @@ class HostedEngine:
         began = time.monotonic()
         self.detail = f"loading {self.spec.checkpoint or self.spec.engine}"
         try:
-            engine = await load(self.key, self.spec)
+            loaded = await load(self.key, self.spec)
             self.detail = "warming up"
-            await engine.warm()
+            await loaded.engine.warm()
         except OmnistageError as error:
             self.detail = f"failed: {error.message}"
             raise
-        self.engine = engine
+        self.loaded = loaded
         self.detail = ""
-        _log.info("engine ready", extra={"engine": self.key, "seconds": round(time.monotonic() - began, 3)})
+        _log.info("engine ready", engine=self.key, seconds=round(time.monotonic() - began, 3))
+
+    @property
+    def ready(self) -> bool:
+        return self.loaded is not None
+
+    async def close(self) -> None:
+        """Close the engine, if it was loaded."""
+        if self.loaded is not None:
+            await self.loaded.engine.close()
 
     def began(self, request_id: str) -> None:
         self.running[request_id] = time.monotonic()
@@ -84,18 +115,18 @@ class HostedEngine:
         """What presence says about it."""
         return EngineStatus(
             engine=self.key,
-            ready=self.engine is not None,
+            ready=self.ready,
             detail=self.detail,
             slots=self.spec.slots,
             running=tuple(self.running),
             queue=self.queue,
             service_s=round(self.service_s, 4),
-            voices=self.engine.voices if self.engine is not None else (),
-            facts=dict(self.engine.facts()) if self.engine is not None else {},
+            voices=self.loaded.voices if self.loaded else (),
+            facts=dict(self.loaded.gauges()) if self.loaded else {},
         )
 
 
 def engine_of(hosted: HostedEngine) -> Any:
     """The loaded engine. An unloaded one is a bug of the caller: nothing is claimed before it is ready."""
-    assert hosted.engine is not None
-    return hosted.engine
+    assert hosted.loaded is not None
+    return hosted.loaded.engine

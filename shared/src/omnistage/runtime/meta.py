@@ -12,6 +12,23 @@ _DEADLINE, _TENANT, _PRIORITY, _CONTRACT = "omni-deadline", "omni-tenant", "omni
 _TRACE = ("traceparent", "tracestate")
 
 
+SENT_HEADER = "omni-sent"
+"""Unix time in seconds at which a message was published; for hop and queue times."""
+
+
+def sent_now() -> dict[str, str]:
+    """The header that says when a message left."""
+    return {SENT_HEADER: f"{time.time():.6f}"}
+
+
+def seconds_since_sent(headers: Mapping[str, str]) -> float | None:
+    """How long ago a message left, by this host's clock; None if it does not say."""
+    try:
+        return max(0.0, time.time() - float(headers[SENT_HEADER]))
+    except (KeyError, ValueError):
+        return None
+
+
 @dataclass(frozen=True)
 class Meta:
     """Facts of a request.

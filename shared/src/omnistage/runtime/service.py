@@ -7,7 +7,6 @@ again: a wrong setting, a missing checkpoint).
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
 import sys
@@ -18,19 +17,20 @@ from typing import Any
 
 from omnistage.config import ModelsFile, ServiceSettings, load_models
 from omnistage.errors import BusError, OmnistageError
-from omnistage.observability import Observability
+from omnistage.observability import get_logger
 from omnistage.runtime.context import REQUESTS_BUCKET, TOMBSTONE_TTL_S
 from omnistage.runtime.control import ControlActions, ControlListener
 from omnistage.runtime.engines import HostedEngine, Load
 from omnistage.runtime.presence import Announcer
 from omnistage.runtime.tasks import TaskBag
+from omnistage.runtime.telemetry import Telemetry
 from omnistage.runtime.worker import Handlers, Worker
 from omnistage.tensors.plane import TensorPlane, open_plane
 from omnistage.transport import Bus
-from omnistage.transport.factory import connect
+from omnistage.transport.connect import connect
 from omnistage.transport.topology import Topology
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 EXIT_FAILED_START = 3
 EXIT_FAILED = 1
@@ -57,7 +57,7 @@ async def open_bus(settings: ServiceSettings, models: ModelsFile) -> Bus:
         user=settings.bus_user,
         password=settings.bus_password.get_secret_value() if settings.bus_password else None,
     )
-    await bus.ensure(Topology(tuple(sorted((spec.service, key) for key, spec in models.engines.items()))))
+    await bus.ensure(Topology.of(settings.namespace, ((spec.service, key) for key, spec in models.engines.items())))
     return bus
 
 
@@ -98,12 +98,12 @@ class StageProcess:
         """Live until stopped; returns the exit code."""
         async with AsyncExitStack() as stack:
             try:
-                worker, announcer, plane, telemetry = await self._start(stack)
+                worker, announcer, bus, plane, telemetry = await self._start(stack)
             except OmnistageError as error:
-                _log.error("failed to start", extra={"code": error.code, "reason": error.message})
+                _log.error("failed to start", code=error.code, reason=error.message)
                 return EXIT_FAILED_START if not isinstance(error, BusError) else EXIT_FAILED
             loading = self._tasks.spawn(self._load_all(worker, announcer), "load")
-            self._tasks.spawn(self._housekeeping(worker, plane, telemetry), "housekeeping")
+            self._tasks.spawn(self._housekeeping(worker, bus, plane, telemetry), "housekeeping")
             await self._stop.wait()
             failed_start = announcer.state == "failed"
             loading.cancel()
@@ -114,16 +114,16 @@ class StageProcess:
             return EXIT_FAILED_START
         return EXIT_FAILED if self._failure else 0
 
-    async def _start(self, stack: AsyncExitStack) -> tuple[Worker, Announcer, TensorPlane, Observability]:
+    async def _start(self, stack: AsyncExitStack) -> tuple[Worker, Announcer, Bus, TensorPlane, Telemetry]:
         settings, name = self._settings, self._service.name
-        telemetry = Observability.start(settings, service=name, version=self._service.version)
+        telemetry = Telemetry.start(settings, service=name, version=self._service.version)
         stack.callback(telemetry.close)
         bus = await open_bus(settings, self._models)
         stack.push_async_callback(bus.close)
         plane = await open_tensors(settings)
         stack.push_async_callback(plane.close)
         for hosted in self._hosted.values():
-            stack.push_async_callback(_close_engine, hosted)
+            stack.push_async_callback(hosted.close)
         announcer = Announcer(
             bus,
             service=name,
@@ -139,15 +139,14 @@ class StageProcess:
             service=name,
             instance=settings.instance,
             handlers=self._service.handlers,
-            telemetry=telemetry.stage(),
+            telemetry=telemetry,
             changed=announcer.changed,
         )
         await self._listen(stack, bus, worker, plane, announcer)
-        telemetry.serve(live=lambda: True, ready=lambda: self._readiness(announcer))
-        telemetry.watch(bus=bus, plane=plane, hosted=tuple(self._hosted.values()))
+        telemetry.serve(settings, lambda: self._readiness(announcer))
         stack.push_async_callback(self._tasks.close)
         self._tasks.spawn(announcer.run(), "presence")
-        return worker, announcer, plane, telemetry
+        return worker, announcer, bus, plane, telemetry
 
     async def _listen(
         self, stack: AsyncExitStack, bus: Bus, worker: Worker, plane: TensorPlane, announcer: Announcer
@@ -168,7 +167,7 @@ class StageProcess:
         stack.push_async_callback(control.close)
 
     def _readiness(self, announcer: Announcer) -> tuple[bool, str]:
-        waiting = [f"{hosted.key}: {hosted.detail}" for hosted in self._hosted.values() if hosted.engine is None]
+        waiting = [f"{hosted.key}: {hosted.detail}" for hosted in self._hosted.values() if not hosted.ready]
         return announcer.state == "ready", "; ".join(waiting) or announcer.state
 
     async def _load_all(self, worker: Worker, announcer: Announcer) -> None:
@@ -180,7 +179,7 @@ class StageProcess:
                 await worker.serve(hosted)
                 announcer.changed()
         except OmnistageError as error:
-            _log.error("failed to load an engine", extra={"code": error.code, "reason": error.message})
+            _log.error("failed to load an engine", code=error.code, reason=error.message)
             announcer.state = "failed"
             await announcer.announce()
             self.stop()
@@ -188,7 +187,7 @@ class StageProcess:
         announcer.state = "ready"
         announcer.changed()
 
-    async def _housekeeping(self, worker: Worker, plane: TensorPlane, telemetry: Observability) -> None:
+    async def _housekeeping(self, worker: Worker, bus: Bus, plane: TensorPlane, telemetry: Telemetry) -> None:
         period = 0
         while True:
             await asyncio.sleep(1.0)
@@ -197,20 +196,15 @@ class StageProcess:
                 for hosted in self._hosted.values():
                     await worker.count_pending(hosted)
             except BusError as error:
-                _log.warning("cannot count waiting work", extra={"code": error.code})
+                _log.warning("cannot count waiting work", code=error.code)
             if period % int(_SWEEP_S) == 0:
                 await plane.sweep()
-            telemetry.refresh()
-
-
-async def _close_engine(hosted: HostedEngine) -> None:
-    if hosted.engine is not None:
-        await hosted.engine.close()
+            telemetry.refresh(bus, plane, tuple(self._hosted.values()))
 
 
 async def _watch_parent(parent_pid: int, stop: Callable[[], None]) -> None:
     """Leave when the launcher is gone, also where the kernel has no parent-death signal."""
-    while os.getppid() == parent_pid:
+    while os.getppid() == parent_pid:  # noqa: ASYNC110 - nothing tells a process that its parent has died
         await asyncio.sleep(_PARENT_CHECK_S)
     stop()
 

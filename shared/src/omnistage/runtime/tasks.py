@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-_log = logging.getLogger(__name__)
+from omnistage.observability import get_logger
+
+_log = get_logger(__name__)
 
 
 async def together(*coroutines: Coroutine[Any, Any, Any]) -> list[Any]:
@@ -55,7 +56,7 @@ class TaskBag:
         if self._on_error is not None:
             self._on_error(error)
         else:
-            _log.error("task failed", extra={"task": task.get_name()}, exc_info=error)
+            _log.error("task failed", task=task.get_name(), exc_info=error)
 
     def named(self, *names: str) -> list[asyncio.Task[Any]]:
         """The tasks that were spawned under these names and still run."""

@@ -9,7 +9,6 @@ request is dropped; a stop hands running work back to the queue.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,16 +18,17 @@ import msgspec
 
 from omnistage.contracts import Work, decode_work
 from omnistage.errors import BusError, Cancelled, DeadlineExceeded, Fenced, OmnistageError, StageFailed
-from omnistage.observability import StageTelemetry
+from omnistage.observability import get_logger
 from omnistage.runtime.context import RequestContext
 from omnistage.runtime.engines import HostedEngine, engine_of
 from omnistage.runtime.failures import to_failure
 from omnistage.runtime.meta import Meta
 from omnistage.runtime.tasks import TaskBag
+from omnistage.runtime.telemetry import Outcome, Telemetry
 from omnistage.tensors.plane import TensorPlane
 from omnistage.transport import Bus, Claim, KeyValue, WorkQueue
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 HEARTBEAT_S = 0.4
 """A claim is prolonged this often; the queue gives it to another instance after 1.5 s of silence."""
@@ -60,7 +60,7 @@ class Worker:
         service: str,
         instance: str,
         handlers: Handlers,
-        telemetry: StageTelemetry,
+        telemetry: Telemetry,
         input_idle_s: float = 60.0,
         changed: Callable[[], None] = lambda: None,
     ) -> None:
@@ -137,7 +137,7 @@ class Worker:
             try:
                 return await queue.claim()
             except BusError as error:
-                _log.warning("cannot claim work", extra={"code": error.code})
+                _log.warning("cannot claim work", code=error.code)
                 await asyncio.sleep(0.2)
 
     async def _run(self, hosted: HostedEngine, claim: Claim) -> None:
@@ -151,6 +151,7 @@ class Worker:
         assert task is not None
         held = _Held(claim, task)
         self._held[work.request_id] = held
+        self._telemetry.queue_wait(hosted.key, claim.message.headers)
         hosted.began(work.request_id)
         self._changed()
         try:
@@ -171,7 +172,7 @@ class Worker:
     async def _bury(self, hosted: HostedEngine, claim: Claim, reason: str) -> None:
         """A message that nobody can read: kept for people, removed from the queue."""
         request_id = claim.message.subject.rsplit(".", 1)[-1]
-        _log.error("unreadable work", extra={"request_id": request_id, "engine": hosted.key})
+        _log.error("unreadable work", request_id=request_id, engine=hosted.key)
         await self._bus.bury(self._service, hosted.key, request_id, claim.message.body, reason)
         await claim.ack()
 
@@ -185,11 +186,12 @@ class Worker:
             work=work,
             meta=meta,
             input_idle_s=self._input_idle_s,
+            telemetry=self._telemetry,
         )
         claim = held.claim
-        with self._telemetry.request(work, meta, hosted.key, claim.deliveries) as outcome:
+        with self._telemetry.work(work, meta, hosted.key, claim.deliveries) as outcome:
             try:
-                await self._handle(context, work)
+                await self._handle(context, work, outcome)
             except asyncio.CancelledError:
                 if held.over:
                     outcome("cancelled")
@@ -208,14 +210,15 @@ class Worker:
                 await self._fail(context, error)
             except Exception as error:  # noqa: BLE001 - a handler's bug must fail its request and nothing else
                 outcome("internal_error")
-                _log.exception("handler failed", extra={"request_id": work.request_id, "engine": hosted.key})
+                _log.exception("handler failed", request_id=work.request_id, engine=hosted.key)
                 await self._fail(context, error)
             else:
                 outcome("ok")
             await claim.ack()
 
-    async def _handle(self, context: RequestContext[Any], work: Work) -> None:
+    async def _handle(self, context: RequestContext[Any], work: Work, outcome: Outcome) -> None:
         await context.enter(self._tombstones)
+        outcome.resumed = context.resumed
         if context.writers and all(writer.finished for writer in context.writers):
             return
         limit = asyncio.timeout(max(0.0, context.meta.remaining_s))
@@ -245,4 +248,4 @@ class Worker:
                 try:
                     await held.claim.in_progress()
                 except BusError as error:
-                    _log.warning("cannot prolong a claim", extra={"code": error.code})
+                    _log.warning("cannot prolong a claim", code=error.code)

@@ -1,0 +1,80 @@
+"""All that the codec answers."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+from omnistage.contracts import AudioDelta, DecodeFrames, FrameChunk, Payload
+from omnistage.observability import names
+from omnistage.runtime.context import RequestContext
+from omnistage.runtime.worker import Handlers
+from omnistage_codec.engine import DecodeEngine, FrameBatch
+
+Context = RequestContext[DecodeEngine[Any]]
+
+
+async def decode_frames(context: Context, work: DecodeFrames) -> None:
+    """Turn the frames that arrive into sound, and send it as soon as it exists.
+
+    After a crash decoding begins anew with the segment that was not delivered whole; no sample is sent twice.
+    """
+    edge = context.output("gateway")
+    sounds = [record for record in edge.earlier if isinstance(record, AudioDelta)]
+    delivered = sounds[-1].offset + sounds[-1].payload.shape[0] if sounds else 0
+    rate = context.engine.facts().sample_rate_hz
+    blocks = _Blocks(context)
+    frames = _arriving(context, blocks)
+    pieces = context.engine.decode(frames, seed=work.seed, voice=work.voice, skip_samples=delivered)
+    async with aclosing(frames), aclosing(pieces):
+        async for piece in pieces:
+            await edge.send(
+                AudioDelta,
+                payload=await context.pack(piece.samples, "gateway"),
+                sample_rate_hz=rate,
+                offset=piece.offset,
+                segment=piece.segment,
+                text=piece.text,
+            )
+            await blocks.release_before(piece.segment)
+    await edge.finish()
+    await blocks.release_all()
+
+
+class _Blocks:
+    """Blocks of segments whose sound is not logged yet: whoever takes over needs them again."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._held: deque[tuple[int, Payload]] = deque()
+
+    def hold(self, segment: int, payload: Payload) -> None:
+        self._held.append((segment, payload))
+
+    async def release_before(self, segment: int) -> None:
+        """Sound of this segment is logged, so all of the segments before it is."""
+        while self._held and self._held[0][0] < segment:
+            await self._context.release(self._held.popleft()[1])
+
+    async def release_all(self) -> None:
+        while self._held:
+            await self._context.release(self._held.popleft()[1])
+
+
+async def _arriving(context: Context, blocks: _Blocks) -> AsyncGenerator[FrameBatch, None]:
+    async for record in await context.input():
+        if isinstance(record, FrameChunk):
+            blocks.hold(record.segment, record.payload)
+            context.metrics.add(names.FRAMES, record.frames, model=context.engine_key)
+            yield FrameBatch(
+                frames=await context.unpack(record.payload),
+                segment=record.segment,
+                segment_frame=record.segment_frame,
+                segment_end=record.segment_end,
+                text=record.text,
+            )
+
+
+HANDLERS: Handlers = {DecodeFrames: decode_frames}

@@ -1,0 +1,55 @@
+"""All that the talker answers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from omnistage.contracts import DecodeFrames, FrameChunk, Record, SpeakText, TextChunk
+from omnistage.observability import names
+from omnistage.runtime.context import RequestContext
+from omnistage.runtime.worker import Handlers
+from omnistage_talker.engine import SpeechEngine
+
+
+async def speak_text(context: RequestContext[SpeechEngine], work: SpeakText) -> None:
+    """Turn text into acoustic frames, clause by clause as it arrives."""
+    edge = context.output("codec")
+    await context.start(DecodeFrames(**context.onward("codec"), seed=work.speech.seed, voice=work.speech.voice))
+    segment, frame = _position(edge.earlier)
+    lenient = work.text is None
+    pieces = _arriving(context) if work.text is None else _given(work.text)
+    async for chunk in context.engine.speak(pieces, work.speech, first_segment=segment, lenient=lenient):
+        if (chunk.segment, chunk.segment_frame) < (segment, frame):
+            continue
+        context.metrics.add(names.FRAMES, len(chunk.frames), model=context.engine_key)
+        await edge.send(
+            FrameChunk,
+            payload=await context.pack(chunk.frames, "codec"),
+            frames=len(chunk.frames),
+            segment=chunk.segment,
+            segment_frame=chunk.segment_frame,
+            segment_end=chunk.segment_end,
+            text=chunk.text,
+        )
+    await edge.finish()
+
+
+def _position(earlier: list[Record]) -> tuple[int, int]:
+    """Segment and frame at which a new holder goes on; chunks are cut alike every time, so none is split."""
+    last = earlier[-1] if earlier else None
+    if not isinstance(last, FrameChunk):
+        return 0, 0
+    return (last.segment + 1, 0) if last.segment_end else (last.segment, last.segment_frame + last.frames)
+
+
+async def _given(text: str) -> AsyncIterator[str]:
+    yield text
+
+
+async def _arriving(context: RequestContext[SpeechEngine]) -> AsyncIterator[str]:
+    async for record in await context.input():
+        if isinstance(record, TextChunk):
+            yield record.text
+
+
+HANDLERS: Handlers = {SpeakText: speak_text}
