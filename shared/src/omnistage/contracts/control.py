@@ -61,7 +61,13 @@ class EngineStatus(Message, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Presence(Message, frozen=True, kw_only=True, omit_defaults=True, tag="presence"):
-    """An instance says that it lives, every second and whenever something changes."""
+    """An instance says that it lives, every second and whenever something changes.
+
+    Attributes:
+        started: unix time in seconds.
+        running: the requests that it holds, over all engines.
+        locality: equal for instances that reach each other's shared-memory blocks; empty for none.
+    """
 
     service: str
     instance: str
@@ -73,6 +79,7 @@ class Presence(Message, frozen=True, kw_only=True, omit_defaults=True, tag="pres
     started: float
     engines: tuple[EngineStatus, ...] = ()
     running: tuple[str, ...] = ()
+    locality: str = ""
 
 
 Control = Cancel | Forget | Ping | Drain | Presence

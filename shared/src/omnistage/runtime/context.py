@@ -10,6 +10,7 @@ from omnistage.observability import Metrics
 from omnistage.pipelines import GATEWAY, Edge, Pipeline, pipeline
 from omnistage.runtime.edges import EdgeReader, EdgeWriter
 from omnistage.runtime.meta import Meta
+from omnistage.runtime.neighbours import Neighbours
 from omnistage.runtime.tasks import together
 from omnistage.runtime.telemetry import Telemetry, trace_headers
 from omnistage.tensors import Array
@@ -48,6 +49,7 @@ class RequestContext(Generic[E]):
         meta: Meta,
         input_idle_s: float,
         telemetry: Telemetry,
+        neighbours: Neighbours,
     ) -> None:
         self.engine = engine
         self.meta = meta
@@ -59,6 +61,7 @@ class RequestContext(Generic[E]):
         self._graph: Pipeline = pipeline(work.pipeline)
         self._input_idle_s = input_idle_s
         self._telemetry = telemetry
+        self._neighbours = neighbours
         self._writers: dict[str, EdgeWriter] = {}
         self._started: set[str] = set()
 
@@ -124,7 +127,8 @@ class RequestContext(Generic[E]):
 
     async def pack(self, array: Array, destination: str) -> Payload:
         """Bytes for a chunk to another node: inline when small, else published in the tensor plane."""
-        payload = await self._plane.pack(array, request_id=self.request_id, lease_s=self.lease_s)
+        same_host = self._neighbours.share_memory(self._work.route.get(destination, GATEWAY))
+        payload = await self._plane.pack(array, request_id=self.request_id, lease_s=self.lease_s, same_host=same_host)
         self._telemetry.payload(self._writers[destination].edge, payload)
         return payload
 

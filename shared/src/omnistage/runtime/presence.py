@@ -28,6 +28,7 @@ class Announcer:
         service: str,
         instance: str,
         version: str,
+        locality: str = "",
         engines: Callable[[], Iterable[EngineStatus]] = tuple,
         running: Callable[[], Iterable[str]] = tuple,
     ) -> None:
@@ -36,6 +37,7 @@ class Announcer:
         self._service = service
         self._instance = instance
         self._version = version
+        self._locality = locality
         self._engines = engines
         self._running = running
         self._started = time.time()
@@ -55,6 +57,7 @@ class Announcer:
             pid=os.getpid(),
             host=socket.gethostname(),
             started=self._started,
+            locality=self._locality,
             engines=tuple(self._engines()),
             running=tuple(self._running()),
         )

@@ -21,6 +21,7 @@ from omnistage.observability import get_logger
 from omnistage.runtime.context import REQUESTS_BUCKET, TOMBSTONE_TTL_S
 from omnistage.runtime.control import ControlActions, ControlListener
 from omnistage.runtime.engines import HostedEngine, Load
+from omnistage.runtime.neighbours import Neighbours
 from omnistage.runtime.presence import Announcer
 from omnistage.runtime.tasks import TaskBag
 from omnistage.runtime.telemetry import Telemetry
@@ -66,8 +67,8 @@ async def open_tensors(settings: ServiceSettings) -> TensorPlane:
     return await open_plane(
         namespace=settings.namespace,
         instance=settings.instance,
-        arena_dir=settings.arena_dir,
-        arena_bytes=settings.arena_mb * 2**20,
+        shm_folder=settings.arena_dir,
+        shm_bytes=settings.arena_mb * 2**20,
         redis_url=settings.redis_url.get_secret_value() if settings.redis_url else None,
     )
 
@@ -124,11 +125,15 @@ class StageProcess:
         stack.push_async_callback(plane.close)
         for hosted in self._hosted.values():
             stack.push_async_callback(hosted.close)
+        neighbours = Neighbours(bus, plane.locality)
+        await neighbours.start()
+        stack.push_async_callback(neighbours.close)
         announcer = Announcer(
             bus,
             service=name,
             instance=settings.instance,
             version=self._service.version,
+            locality=plane.locality,
             engines=lambda: [hosted.status() for hosted in self._hosted.values()],
             running=lambda: worker.running,
         )
@@ -140,6 +145,7 @@ class StageProcess:
             instance=settings.instance,
             handlers=self._service.handlers,
             telemetry=telemetry,
+            neighbours=neighbours,
             changed=announcer.changed,
         )
         await self._listen(stack, bus, worker, plane, announcer)
@@ -198,7 +204,7 @@ class StageProcess:
             except BusError as error:
                 _log.warning("cannot count waiting work", code=error.code)
             if period % int(_SWEEP_S) == 0:
-                await plane.sweep()
+                telemetry.reclaimed(await plane.sweep())
             telemetry.refresh(bus, plane, tuple(self._hosted.values()))
 
 

@@ -23,6 +23,7 @@ from omnistage.runtime.context import RequestContext
 from omnistage.runtime.engines import HostedEngine, engine_of
 from omnistage.runtime.failures import to_failure
 from omnistage.runtime.meta import Meta
+from omnistage.runtime.neighbours import Neighbours
 from omnistage.runtime.tasks import TaskBag
 from omnistage.runtime.telemetry import Outcome, Telemetry
 from omnistage.tensors.plane import TensorPlane
@@ -61,6 +62,7 @@ class Worker:
         instance: str,
         handlers: Handlers,
         telemetry: Telemetry,
+        neighbours: Neighbours,
         input_idle_s: float = 60.0,
         changed: Callable[[], None] = lambda: None,
     ) -> None:
@@ -71,6 +73,7 @@ class Worker:
         self._instance = instance
         self._handlers = handlers
         self._telemetry = telemetry
+        self._neighbours = neighbours
         self._input_idle_s = input_idle_s
         self._changed = changed
         self._held: dict[str, _Held] = {}
@@ -187,6 +190,7 @@ class Worker:
             meta=meta,
             input_idle_s=self._input_idle_s,
             telemetry=self._telemetry,
+            neighbours=self._neighbours,
         )
         claim = held.claim
         with self._telemetry.work(work, meta, hosted.key, claim.deliveries) as outcome:

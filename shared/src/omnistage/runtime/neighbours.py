@@ -1,0 +1,65 @@
+"""Where the readers of our blocks are: whether all instances of an engine share this instance's memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from omnistage.contracts import Presence, decode_control
+from omnistage.transport import Bus, Message, Subscription
+
+GONE_AFTER_S = 3.5
+"""An instance that was silent for longer than three periods of presence is taken for gone."""
+
+GATEWAY = "gateway"
+
+
+class Neighbours:
+    """Localities of the instances that answer for each engine (and of the gateways), learned from their presence."""
+
+    def __init__(self, bus: Bus, locality: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._bus = bus
+        self._locality = locality
+        self._clock = clock
+        self._seen: dict[str, dict[str, tuple[str, float]]] = {}
+        self._subscription: Subscription | None = None
+
+    async def start(self) -> None:
+        self._subscription = await self._bus.subscribe(self._bus.subjects.presences(), self._receive)
+
+    async def close(self) -> None:
+        if self._subscription is not None:
+            await self._subscription.close()
+
+    def note(self, presence: Presence) -> None:
+        """An instance told where it is."""
+        readers = [GATEWAY] if presence.service == GATEWAY else [status.engine for status in presence.engines]
+        for reader in readers:
+            self._seen.setdefault(reader, {})[presence.instance] = (presence.locality, self._clock())
+
+    def share_memory(self, engine: str) -> bool:
+        """Whether every instance that may read what is sent to this engine reaches our shared memory.
+
+        While none is known the answer is yes: a block out of its reader's reach is an error that names itself.
+        """
+        if not self._locality:
+            return True
+        now = self._clock()
+        alive = {
+            instance: (locality, seen)
+            for instance, (locality, seen) in self._seen.get(engine, {}).items()
+            if now - seen < GONE_AFTER_S
+        }
+        self._seen[engine] = alive
+        return all(locality == self._locality for locality, _ in alive.values())
+
+    async def _receive(self, message: Message) -> None:
+        try:
+            presence = decode_control(message.body)
+        except msgspec.MsgspecError:
+            # Whoever looks after presence counts these; here an unreadable one only means that we learn nothing.
+            return
+        if isinstance(presence, Presence):
+            self.note(presence)
