@@ -1,0 +1,16 @@
+"""Samples to what clients asked for: stretch, resample, encode. Streaming, one chain per request, no event loop."""
+
+from omnistage_gateway.audio.encoder import FORMATS, AudioFormat, Encoder, encoder_for, supported_rate
+from omnistage_gateway.audio.pool import EncoderPool, PooledTranscoder
+from omnistage_gateway.audio.transcode import Transcoder
+
+__all__ = [
+    "FORMATS",
+    "AudioFormat",
+    "Encoder",
+    "EncoderPool",
+    "PooledTranscoder",
+    "Transcoder",
+    "encoder_for",
+    "supported_rate",
+]
