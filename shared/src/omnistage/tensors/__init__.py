@@ -2,6 +2,8 @@
 
 from omnistage.tensors.memory import MemorySpace, MemoryTensorStore
 from omnistage.tensors.ownership import default_folder, sweep_folder
+from omnistage.tensors.plane import TensorPlane, TensorStats, memory_plane, open_plane
+from omnistage.tensors.redis_store import RedisTensorStore
 from omnistage.tensors.shm import ShmTensorStore
 from omnistage.tensors.store import Array, TensorStore, from_bytes, to_bytes
 
@@ -9,10 +11,15 @@ __all__ = [
     "Array",
     "MemorySpace",
     "MemoryTensorStore",
+    "RedisTensorStore",
     "ShmTensorStore",
+    "TensorPlane",
+    "TensorStats",
     "TensorStore",
     "default_folder",
     "from_bytes",
+    "memory_plane",
+    "open_plane",
     "sweep_folder",
     "to_bytes",
 ]

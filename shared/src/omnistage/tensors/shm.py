@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 from omnistage.contracts import TensorRef
 from omnistage.errors import TensorCorrupt, TensorError, TensorGone, TensorStoreFull
@@ -14,12 +13,7 @@ from omnistage.tensors.arena import PartitionMap, request_hash
 from omnistage.tensors.ownership import forget_dead, open_partition, sweep_folder
 from omnistage.tensors.partition import OwnedPartition
 from omnistage.tensors.slabs import Span
-from omnistage.tensors.store import Array, checksum, verified, wire_dtype
-
-T = TypeVar("T")
-
-OFF_LOOP_BYTES = 256 * 1024
-"""Copies from this size on leave the event loop: they take longer than handing them to a thread."""
+from omnistage.tensors.store import OFF_LOOP_BYTES, Array, checksum, run_copy, verified, wire_dtype
 
 _FIRST_WAIT_S = 0.001
 _LONGEST_WAIT_S = 0.02
@@ -189,8 +183,3 @@ async def _write(partition: OwnedPartition, write: Callable[[], TensorRef], span
     except BaseException:
         writing.add_done_callback(lambda _: partition.free(span))
         raise
-
-
-async def run_copy(work: Callable[[], T], nbytes: int) -> T:
-    """Run work that touches so many bytes: on the event loop if it is short, else in a thread."""
-    return await asyncio.to_thread(work) if nbytes >= OFF_LOOP_BYTES else work()

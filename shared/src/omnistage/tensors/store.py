@@ -6,8 +6,10 @@ Implementations (`memory`, `shm`, `redis_store`) pass one conformance suite, `om
 
 from __future__ import annotations
 
+import asyncio
 import math
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import xxhash
@@ -18,6 +20,10 @@ from omnistage.errors import TensorCorrupt
 
 Array = NDArray[Any]
 ByteArray = NDArray[np.uint8]
+T = TypeVar("T")
+
+OFF_LOOP_BYTES = 256 * 1024
+"""Copies from this size on leave the event loop: they take longer than handing them to a thread."""
 
 
 class TensorStore(Protocol):
@@ -121,3 +127,8 @@ def verified(data: bytes | ByteArray, ref: TensorRef) -> Array:
     if len(data) != ref.nbytes or checksum(data) != ref.checksum:
         raise TensorCorrupt(f"block {ref.id}@{ref.offset} does not match its checksum")
     return from_bytes(data, ref.dtype, ref.shape)
+
+
+async def run_copy(work: Callable[[], T], nbytes: int) -> T:
+    """Run work that touches so many bytes: on the event loop if it is short, else in a thread."""
+    return await asyncio.to_thread(work) if nbytes >= OFF_LOOP_BYTES else work()
