@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from omnistage_codec.models.base import Frames
+from omnistage_codec.models.base import FrameArray
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class FrameBatch:
+class Frames:
     """Consecutive frames of one segment; fields as in `omnistage.contracts.FrameChunk`.
 
     Attributes:
@@ -21,7 +21,7 @@ class FrameBatch:
         text: what the segment says, on its first batch.
     """
 
-    frames: Frames
+    frames: FrameArray
     segment: int
     segment_frame: int
     segment_end: bool
@@ -48,7 +48,7 @@ class GrowthPolicy:
         return int(min(self.max_frames, grown))
 
 
-def fits(batch: list[FrameBatch], following: FrameBatch, limit: int) -> bool:
+def fits(batch: list[Frames], following: Frames, limit: int) -> bool:
     """Whether a chunk may be decoded together with those already chosen."""
     if not batch:
         return True
@@ -56,12 +56,12 @@ def fits(batch: list[FrameBatch], following: FrameBatch, limit: int) -> bool:
     return same and sum(len(part.frames) for part in batch) + len(following.frames) <= limit
 
 
-def join(batch: list[FrameBatch]) -> FrameBatch:
+def join(batch: list[Frames]) -> Frames:
     """One batch of consecutive ones of a segment."""
     if len(batch) == 1:
         return batch[0]
     first = batch[0]
-    return FrameBatch(
+    return Frames(
         frames=np.concatenate([part.frames for part in batch]),
         segment=first.segment,
         segment_frame=first.segment_frame,

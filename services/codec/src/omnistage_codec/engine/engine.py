@@ -8,19 +8,18 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from omnistage.errors import StageFailed
-from omnistage_codec.engine.batches import FrameBatch, GrowthPolicy, fits, join
+from omnistage_codec.engine.batches import Frames, GrowthPolicy, fits, join
 from omnistage_codec.engine.pcm import to_int16
 from omnistage_codec.engine.read_ahead import ReadAhead
 from omnistage_codec.engine.resume import DeliveredFilter
 from omnistage_codec.models.base import Samples, WaveFacts, WaveModel
 
-StateT = TypeVar("StateT")
 T = TypeVar("T")
 
 
@@ -48,23 +47,25 @@ class AudioPiece:
     Attributes:
         samples: [n] int16 mono, n > 0, memory of its own.
         offset: index of the first sample within the whole answer.
+        sample_rate_hz: samples per second.
         segment: the segment that they belong to.
         text: what the segment says, on its first piece, else empty.
     """
 
     samples: NDArray[np.int16]
     offset: int
+    sample_rate_hz: int
     segment: int
     text: str
 
 
-class DecodeEngine(Generic[StateT]):
+class DecodeEngine:
     """Streams of frames to streams of samples.
 
     The samples depend on the frames, the seed and the voice alone, not on chunking, timing or other requests.
     """
 
-    def __init__(self, model: WaveModel[StateT], config: DecodeConfig | None = None) -> None:
+    def __init__(self, model: WaveModel[Any], config: DecodeConfig | None = None) -> None:
         self._model = model
         self._config = config or DecodeConfig()
         self._pool = ThreadPoolExecutor(self._config.threads, thread_name_prefix="decode")
@@ -82,12 +83,12 @@ class DecodeEngine(Generic[StateT]):
         """Decode once, so that the first request pays for no first use."""
         facts = self._model.facts
         frames = np.zeros((2 * facts.lookahead_frames + 2, facts.frame_width), facts.frame_dtype)
-        batch = FrameBatch(frames=frames, segment=0, segment_frame=0, segment_end=True)
+        batch = Frames(frames=frames, segment=0, segment_frame=0, segment_end=True)
         state = self._model.new_state(seed=0, voice="")
         await self._in_pool(partial(self._decode, state, batch))
 
     async def decode(
-        self, chunks: AsyncIterator[FrameBatch], *, seed: int, voice: str = "", skip_samples: int = 0
+        self, chunks: AsyncIterator[Frames], *, seed: int, voice: str = "", skip_samples: int = 0
     ) -> AsyncGenerator[AudioPiece, None]:
         """Decode one request. Close the iterator (`contextlib.aclosing`) to cancel; a step that runs is let run out.
 
@@ -104,7 +105,7 @@ class DecodeEngine(Generic[StateT]):
             InvalidRequest: no such voice.
             StageFailed: frames that do not continue one another, or the input ended within a segment.
         """
-        timeline = _Timeline(skip_samples)
+        timeline = _Timeline(skip_samples, self._model.facts.sample_rate_hz)
         state = self._model.new_state(seed=seed, voice=voice)
         source = self._undelivered(chunks, timeline)
         step = 0
@@ -125,7 +126,7 @@ class DecodeEngine(Generic[StateT]):
         """Wait for steps that run and end the threads."""
         await asyncio.to_thread(self._pool.shutdown, cancel_futures=True)
 
-    def _decode(self, state: StateT, batch: FrameBatch) -> Samples:
+    def _decode(self, state: Any, batch: Frames) -> Samples:
         return self._model.decode(
             state,
             batch.frames,
@@ -134,9 +135,7 @@ class DecodeEngine(Generic[StateT]):
             segment_end=batch.segment_end,
         )
 
-    async def _undelivered(
-        self, chunks: AsyncIterator[FrameBatch], timeline: _Timeline
-    ) -> AsyncGenerator[FrameBatch, None]:
+    async def _undelivered(self, chunks: AsyncIterator[Frames], timeline: _Timeline) -> AsyncGenerator[Frames, None]:
         """The chunks without those of segments that were wholly delivered."""
         delivered = DeliveredFilter(
             skip_samples=timeline.skip_samples, samples_per_frame=self._model.facts.samples_per_frame
@@ -149,9 +148,9 @@ class DecodeEngine(Generic[StateT]):
         delivered.finish()
 
     @staticmethod
-    async def _next_batch(waiting: ReadAhead[FrameBatch], limit: int) -> FrameBatch:
+    async def _next_batch(waiting: ReadAhead[Frames], limit: int) -> Frames:
         """Whatever waits and may be decoded together: at least one chunk."""
-        batch: list[FrameBatch] = []
+        batch: list[Frames] = []
         while (following := waiting.peek()) is not None and fits(batch, following, limit):
             batch.append(await waiting.take())
         return join(batch)
@@ -163,18 +162,27 @@ class DecodeEngine(Generic[StateT]):
 class _Timeline:
     """Where the next samples lie in the answer."""
 
-    def __init__(self, skip_samples: int) -> None:
+    def __init__(self, skip_samples: int, sample_rate_hz: int) -> None:
         self.skip_samples = skip_samples
+        self._sample_rate_hz = sample_rate_hz
         self.offset = 0
         self._text = ""
 
-    def place(self, batch: FrameBatch, samples: Samples) -> AudioPiece | None:
+    def place(self, batch: Frames, samples: Samples) -> AudioPiece | None:
         """The piece that these samples make; None if all were delivered before, or there are none yet."""
         start = self.offset
         self.offset += len(samples)
         self._text = batch.text or self._text
         fresh = samples[max(0, self.skip_samples - start) :]
+        if len(fresh) < len(samples):
+            self._text = ""  # was delivered with the segment's first sample
         if not len(fresh):
             return None
         text, self._text = self._text, ""
-        return AudioPiece(samples=to_int16(fresh), offset=self.offset - len(fresh), segment=batch.segment, text=text)
+        return AudioPiece(
+            samples=to_int16(fresh),
+            offset=self.offset - len(fresh),
+            sample_rate_hz=self._sample_rate_hz,
+            segment=batch.segment,
+            text=text,
+        )

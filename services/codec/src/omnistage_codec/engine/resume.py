@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from omnistage.errors import StageFailed
-from omnistage_codec.engine.batches import FrameBatch
+from omnistage_codec.engine.batches import Frames
 
 
 class DeliveredFilter:
@@ -17,9 +17,9 @@ class DeliveredFilter:
         self._skip = skip_samples
         self._per_frame = samples_per_frame
         self._start = 0
-        self._held: list[FrameBatch] = []
+        self._held: list[Frames] = []
 
-    def push(self, chunk: FrameBatch) -> tuple[int, list[FrameBatch]]:
+    def push(self, chunk: Frames) -> tuple[int, list[Frames]]:
         """Take a chunk; returns how many samples were passed over, and the chunks to be decoded now."""
         if self._start >= self._skip:
             return 0, [chunk]

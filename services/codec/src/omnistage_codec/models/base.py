@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-Frames = NDArray[Any]
+FrameArray = NDArray[Any]
 """[frames, width]: acoustic features (float32) or codec tokens (integers), as `WaveFacts` says."""
 
 Samples = NDArray[np.float32]
@@ -63,7 +63,9 @@ class WaveModel(Protocol[StateT]):
         """
         ...
 
-    def decode(self, state: StateT, frames: Frames, *, segment: int, segment_frame: int, segment_end: bool) -> Samples:
+    def decode(
+        self, state: StateT, frames: FrameArray, *, segment: int, segment_frame: int, segment_end: bool
+    ) -> Samples:
         """The samples that these frames make final; blocking. Called for one state at a time, for many in parallel.
 
         Args:

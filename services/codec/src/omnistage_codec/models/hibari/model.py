@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from omnistage.errors import StageFailed
-from omnistage_codec.models.base import Frames, Samples, WaveFacts
+from omnistage_codec.models.base import FrameArray, Samples, WaveFacts
 from omnistage_codec.models.hibari import layout
 from omnistage_codec.models.hibari.noise import FrameNoise
 from omnistage_codec.models.hibari.segment import LOOKAHEAD_FRAMES, SegmentSynthesis
@@ -64,7 +64,7 @@ class HibariWave:
         return HibariState(seed)
 
     def decode(
-        self, state: HibariState, frames: Frames, *, segment: int, segment_frame: int, segment_end: bool
+        self, state: HibariState, frames: FrameArray, *, segment: int, segment_frame: int, segment_end: bool
     ) -> Samples:
         _check(frames)
         synthesis = state.enter(segment, segment_frame)
@@ -74,7 +74,7 @@ class HibariWave:
         return samples
 
 
-def _check(frames: Frames) -> None:
+def _check(frames: FrameArray) -> None:
     if frames.ndim != 2 or frames.shape[1] != layout.WIDTH or frames.dtype != np.float32:
         raise StageFailed(
             f"the layout {layout.LAYOUT} is [frames, {layout.WIDTH}] float32, not {list(frames.shape)} {frames.dtype}"

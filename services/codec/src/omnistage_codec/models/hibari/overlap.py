@@ -66,5 +66,5 @@ def _inverse_window_sum(present: tuple[bool, ...]) -> NDArray[np.float32]:
     for quarter, exists in enumerate(present):
         if exists:
             total += (WINDOW * WINDOW)[quarter * HOP : (quarter + 1) * HOP]
-    inverse: NDArray[np.float32] = np.float32(1.0) / np.maximum(total, _SMALLEST_NORM)
-    return inverse
+    np.maximum(total, _SMALLEST_NORM, out=total)
+    return np.reciprocal(total)
