@@ -1,0 +1,168 @@
+"""Who lives, as told by presences: pure bookkeeping, the clock is passed in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from omnistage.contracts import CONTRACT_VERSION, EngineStatus, Presence
+from omnistage.pipelines import GATEWAY
+
+PRESENCE_LIMIT_S = 3.5
+"""An instance that was not heard of for this long is gone: presences come every second, so three were missed."""
+
+
+@dataclass
+class _Instance:
+    presence: Presence
+    heard: float
+
+
+@dataclass(frozen=True)
+class EngineView:
+    """What all ready instances of an engine amount to.
+
+    Attributes:
+        instances: how many are ready.
+        slots: their slots together.
+        service_s: mean seconds that a request holds a slot, weighted by slots; 0 if nothing was measured yet.
+        facts: gauges that every one of them announces; see `common_facts`.
+        voices: voices that every one of them speaks with.
+        detail: while none is ready, what the instances that load it are doing.
+    """
+
+    instances: int = 0
+    slots: int = 0
+    service_s: float = 0.0
+    facts: Mapping[str, float] = field(default_factory=dict)
+    voices: tuple[str, ...] = ()
+    detail: str = ""
+
+    @property
+    def ready(self) -> bool:
+        return self.slots > 0
+
+
+def common_facts(all_facts: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Gauges that hold for whichever instance answers: those that all announce, at their most cautious value.
+
+    Of "..._min" the largest counts, of anything else the smallest, so that ranges intersect.
+    """
+    maps = list(all_facts)
+    if not maps:
+        return {}
+    shared = set.intersection(*(set(facts) for facts in maps))
+    return {name: (max if name.endswith("_min") else min)(facts[name] for facts in maps) for name in sorted(shared)}
+
+
+def share_of(slots: int, rank: int, gateways: int) -> int:
+    """Slots that one of several gateways may fill: equal shares, the remainder to the first; never less than one.
+
+    With fewer slots than gateways the shares add up to more than there is; the surplus waits in the work queue.
+    """
+    if slots <= 0:
+        return 0
+    share, remainder = divmod(slots, gateways)
+    return max(1, share + (1 if rank < remainder else 0))
+
+
+class FleetTable:
+    """Instances by what they last said.
+
+    Args:
+        clock: monotonic seconds.
+        gateway: this gateway's own instance name; it counts as ready whether or not its presence was heard.
+    """
+
+    def __init__(self, clock: Callable[[], float], gateway: str) -> None:
+        self._clock = clock
+        self._gateway = gateway
+        self._instances: dict[str, _Instance] = {}
+        self._engines: dict[str, EngineView] = {}
+        self._rank = 0
+        self._gateways = 1
+
+    def heard(self, presence: Presence) -> bool:
+        """Take a presence in; True if it changes what is ready, how much of it there is, or what it announces."""
+        self._instances[presence.instance] = _Instance(presence, self._clock())
+        return self._derive()
+
+    def expire(self) -> bool:
+        """Drop instances that were silent for too long; True if that changes anything."""
+        limit = self._clock() - PRESENCE_LIMIT_S
+        gone = [name for name, instance in self._instances.items() if instance.heard <= limit]
+        for name in gone:
+            del self._instances[name]
+        return bool(gone) and self._derive()
+
+    def next_expiry(self) -> float | None:
+        """When the next instance will be gone unless it is heard of; None if there is none."""
+        if not self._instances:
+            return None
+        return min(instance.heard for instance in self._instances.values()) + PRESENCE_LIMIT_S
+
+    def engine(self, key: str) -> EngineView:
+        """What there is of an engine; an empty view if nobody has it."""
+        return self._engines.get(key, EngineView())
+
+    def share(self, key: str) -> int:
+        """Slots of an engine that this gateway may fill."""
+        return share_of(self.engine(key).slots, self._rank, self._gateways)
+
+    @property
+    def gateways(self) -> int:
+        """Ready gateways, this one included."""
+        return self._gateways
+
+    @property
+    def presences(self) -> tuple[Presence, ...]:
+        """The last word of every instance that lives."""
+        return tuple(instance.presence for instance in self._instances.values())
+
+    def _derive(self) -> bool:
+        engines = self._derive_engines()
+        others = {p.instance for p in self.presences if p.service == GATEWAY and p.state == "ready"}
+        names = sorted(others | {self._gateway})
+        rank, gateways = names.index(self._gateway), len(names)
+        changed = (engines, rank, gateways) != (self._engines, self._rank, self._gateways)
+        self._engines, self._rank, self._gateways = engines, rank, gateways
+        return changed
+
+    def _derive_engines(self) -> dict[str, EngineView]:
+        ready: dict[str, list[EngineStatus]] = {}
+        details: dict[str, list[str]] = {}
+        for presence in self.presences:
+            for status in presence.engines:
+                detail = _why_not(presence, status)
+                if detail is None:
+                    ready.setdefault(status.engine, []).append(status)
+                else:
+                    details.setdefault(status.engine, []).append(f"{presence.instance}: {detail}")
+        loading = {key: EngineView(detail="; ".join(sorted(lines))) for key, lines in details.items()}
+        return loading | {key: _combine(statuses) for key, statuses in ready.items()}
+
+
+def _why_not(presence: Presence, status: EngineStatus) -> str | None:
+    """Why an instance takes no new work of ours for this engine; None if it does."""
+    if presence.state in ("draining", "failed"):
+        return presence.state
+    if not status.ready:
+        return status.detail or presence.state
+    if status.slots < 1:
+        return "no slots"
+    if presence.contract < CONTRACT_VERSION:
+        return f"speaks contract {presence.contract}, {CONTRACT_VERSION} is needed"
+    return None
+
+
+def _combine(statuses: list[EngineStatus]) -> EngineView:
+    measured = [(status.service_s, status.slots) for status in statuses if status.service_s > 0]
+    weight = sum(slots for _, slots in measured)
+    voices = set.intersection(*(set(status.voices) for status in statuses))
+    return EngineView(
+        instances=len(statuses),
+        slots=sum(status.slots for status in statuses),
+        service_s=sum(seconds * slots for seconds, slots in measured) / weight if weight else 0.0,
+        facts=common_facts(status.facts for status in statuses),
+        voices=tuple(sorted(voices)),
+    )

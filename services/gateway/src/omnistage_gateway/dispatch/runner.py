@@ -1,0 +1,292 @@
+"""The dispatcher: admits requests, sends them through their pipeline, and leaves nothing of them behind."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+
+from omnistage.config import ModelSpec
+from omnistage.contracts import encode
+from omnistage.errors import InvalidRequest, OmnistageError, Unavailable
+from omnistage.observability import describe_error, get_logger, inject
+from omnistage.pipelines import Pipeline
+from omnistage.runtime.context import REQUESTS_BUCKET, TOMBSTONE_TTL_S
+from omnistage.runtime.meta import Meta
+from omnistage.runtime.tasks import TaskBag
+from omnistage.transport import Bus, KeyValue
+from omnistage_gateway.dispatch.admission import Admission, Place
+from omnistage_gateway.dispatch.ending import Ending
+from omnistage_gateway.dispatch.fleet import Fleet
+from omnistage_gateway.dispatch.hooks import Hooks, Kind
+from omnistage_gateway.dispatch.interface import Plan, Running
+from omnistage_gateway.dispatch.line import Line, LineLimits, Ticket
+from omnistage_gateway.dispatch.out_edge import OutEdge, Plane
+from omnistage_gateway.dispatch.request import Calls, Request
+
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class DispatchLimits:
+    """How the dispatcher bounds things.
+
+    Attributes:
+        line: bounds of the waiting line.
+        idle_s: silence of all out edges after which work is published again.
+        buffered: events read ahead of a router.
+        clear_s: how long clearing up after one request may take while the broker is away.
+        late_s: how long after a cancelled request its subjects are purged a second time.
+    """
+
+    line: LineLimits = field(default_factory=LineLimits)
+    idle_s: float = 30.0
+    buffered: int = 32
+    clear_s: float = 10.0
+    late_s: float = 1.0
+
+
+@dataclass(frozen=True)
+class _Active:
+    """A request that has its place."""
+
+    plan: Plan
+    request: Request
+    place: Place
+    began: float
+
+
+class BusDispatcher:
+    """Implements `interface.Dispatcher` over the bus.
+
+    Args:
+        bus, plane: where requests go and their bytes lie.
+        fleet: who lives; started and closed with the dispatcher.
+        limits: bounds.
+        hooks: told what happens.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        bus: Bus,
+        plane: Plane,
+        fleet: Fleet,
+        *,
+        limits: DispatchLimits | None = None,
+        hooks: Hooks | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._bus = bus
+        self._plane = plane
+        self._fleet = fleet
+        self._limits = limits or DispatchLimits()
+        self._hooks = hooks or Hooks()
+        self._clock = clock
+        self._admission = Admission(Line(fleet, self._limits.line, clock), clock)
+        self._known: set[str] = set()
+        self._active: dict[str, _Active] = {}
+        self._endings = TaskBag("ending", on_error=self._ending_failed)
+        self._closing = asyncio.Event()
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self._tombstones: KeyValue | None = None
+
+    async def start(self) -> None:
+        """Begin to listen for who lives.
+
+        Raises:
+            BusUnavailable: there is no broker.
+        """
+        self._tombstones = await self._bus.key_value(REQUESTS_BUCKET, ttl_s=TOMBSTONE_TTL_S)
+        self._fleet.on_change(self._admission.wake)
+        await self._fleet.start()
+
+    async def drain(self, timeout_s: float) -> bool:
+        """Refuse what waits or comes, let what runs finish for a while; False if some still runs then."""
+        self._admission.close()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._empty.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def close(self) -> None:
+        """Stop what runs, clear up after it, leave. Idempotent."""
+        self._admission.close()
+        self._closing.set()
+        for active in list(self._active.values()):
+            active.request.fail(Unavailable("this gateway is shutting down", code="shutting_down", retry_after_s=1.0))
+            self._retire(active)
+        await self._endings.wait(3 * self._limits.clear_s)
+        await self._endings.close()
+        await self._fleet.close()
+
+    async def settled(self) -> None:
+        """Wait until everything that has ended is cleared up."""
+        await self._endings.wait()
+
+    @property
+    def waiting(self) -> int:
+        """Requests in the line."""
+        return self._admission.waiting
+
+    @property
+    def running(self) -> int:
+        """Requests between admission and end."""
+        return len(self._active)
+
+    @property
+    def clearing(self) -> int:
+        """Requests that are being cleared up."""
+        return len(self._endings)
+
+    def offered(self) -> Mapping[str, ModelSpec]:
+        """See `interface.Dispatcher.offered`."""
+        return self._fleet.offered()
+
+    def facts(self, engine: str) -> Mapping[str, float]:
+        """See `interface.Dispatcher.facts`."""
+        return self._fleet.engine(engine).facts
+
+    def ready(self) -> tuple[bool, str]:
+        """See `interface.Dispatcher.ready`."""
+        return self._fleet.ready()
+
+    def run(self, plan: Plan, request_id: str) -> AbstractAsyncContextManager[Running]:
+        """See `interface.Dispatcher.run`.
+
+        A request id is good for one request: its tombstone outlives it.
+        """
+        return self._run(plan, request_id)
+
+    @asynccontextmanager
+    async def _run(self, plan: Plan, request_id: str) -> AsyncIterator[Running]:
+        began = self._clock()
+        place = await self._enter(plan, request_id, began)
+        request = self._request(plan, request_id, began)
+        active = _Active(plan, request, place, began)
+        self._active[request_id] = active
+        self._empty.clear()
+        try:
+            await request.start()
+            yield request
+        finally:
+            # Nothing is awaited here: a client that left may have cancelled this very task.
+            self._retire(active)
+
+    async def _enter(self, plan: Plan, request_id: str, began: float) -> Place:
+        if request_id in self._known:
+            raise InvalidRequest("a request with this id is running", code="duplicate_request_id")
+        route = _route(plan)
+        ticket = Ticket(
+            request_id=request_id,
+            tenant=plan.tenant,
+            engines=tuple(dict.fromkeys(route.values())),
+            deadline=began + plan.deadline_s,
+            batch=plan.priority == "batch",
+        )
+        self._known.add(request_id)
+        try:
+            place = await self._admission.enter(ticket)
+        except BaseException as error:
+            self._known.discard(request_id)
+            if isinstance(error, OmnistageError):
+                self._hooks.refused(plan.model, error.code)
+            raise
+        self._hooks.waited(plan.model, place.waited_s)
+        return place
+
+    def _request(self, plan: Plan, request_id: str, began: float) -> Request:
+        route = _route(plan)
+        deadline = began + plan.deadline_s
+        trace: dict[str, str] = {}
+        inject(trace)
+        meta = Meta(
+            deadline=time.time() + deadline - self._clock(), tenant=plan.tenant, priority=plan.priority, trace=trace
+        )
+        entry = plan.pipeline.node(plan.pipeline.entry().destination)
+        subject = self._bus.subjects.work(entry.service, route[entry.name], request_id)
+
+        async def publish() -> None:
+            body = encode(plan.build(request_id, entry.name, route))
+            await self._bus.publish_work(subject, body, meta.to_headers())
+
+        async def is_over() -> bool:
+            return await self._bucket().get(request_id) is not None
+
+        calls = Calls(
+            publish=publish,
+            is_over=is_over,
+            first=lambda kind: self._first(plan, kind, began),
+            republished=lambda: self._hooks.republished(plan.model),
+        )
+        return Request(
+            request_id,
+            [
+                OutEdge(
+                    self._bus,
+                    self._plane,
+                    edge,
+                    stage=plan.pipeline.node(edge.source).service,
+                    subject=_out(self._bus, plan.pipeline, edge.source, route, request_id, edge.name),
+                    request_id=request_id,
+                )
+                for edge in plan.pipeline.outputs()
+            ],
+            calls,
+            deadline=deadline,
+            idle_s=self._limits.idle_s,
+            buffered=self._limits.buffered,
+            clock=self._clock,
+        )
+
+    def _first(self, plan: Plan, kind: Kind, began: float) -> None:
+        self._hooks.first_event(plan.model, kind, self._clock() - began)
+
+    def _bucket(self) -> KeyValue:
+        assert self._tombstones is not None, "start() comes first"
+        return self._tombstones
+
+    def _retire(self, active: _Active) -> None:
+        """Hand a request to its ending. Idempotent."""
+        request = active.request
+        if self._active.pop(request.request_id, None) is None:
+            return
+        self._hooks.finished(active.plan.model, request.outcome, self._clock() - active.began)
+        if request.ended:
+            active.place.release()
+        self._endings.spawn(self._end(active), request.request_id)
+        if not self._active:
+            self._empty.set()
+
+    async def _end(self, active: _Active) -> None:
+        request_id = active.request.request_id
+        cancelled = not active.request.ended
+        ending = Ending(self._bus, self._plane, self._bucket(), self._limits.clear_s, self._limits.late_s)
+        try:
+            await active.request.close()
+            cleared = await ending.clear(request_id, cancelled=cancelled)
+        finally:
+            # A cancelled request keeps its place until its stages were told: only then are their slots free.
+            active.place.release()
+        if not cleared:
+            self._hooks.abandoned(active.plan.model)
+        elif cancelled:
+            await ending.clear_late(request_id, self._closing)
+        self._known.discard(request_id)
+
+    def _ending_failed(self, error: BaseException) -> None:
+        _log.error("ending_failed", **describe_error(error))
+
+
+def _route(plan: Plan) -> dict[str, str]:
+    """Node -> engine key, of the nodes that take part in the plan's pipeline."""
+    return {node.name: plan.spec.nodes[node.name] for node in plan.pipeline.stages()}
+
+
+def _out(bus: Bus, pipeline: Pipeline, source: str, route: Mapping[str, str], request_id: str, edge: str) -> str:
+    return bus.subjects.out(pipeline.node(source).service, route[source], request_id, edge)
