@@ -12,10 +12,16 @@ from omnistage.transport.bus import (
     Subscription,
     WorkQueue,
 )
+from omnistage.transport.connect import connect
+from omnistage.transport.options import BusOptions
+from omnistage.transport.stats import BusStats
+from omnistage.transport.topology import Topology
 
 __all__ = [
     "MAX_BODY_BYTES",
     "Bus",
+    "BusOptions",
+    "BusStats",
     "Claim",
     "Handler",
     "KeyValue",
@@ -23,5 +29,7 @@ __all__ = [
     "Message",
     "ObjectStore",
     "Subscription",
+    "Topology",
     "WorkQueue",
+    "connect",
 ]

@@ -10,6 +10,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from omnistage.subjects import Subjects
+from omnistage.transport.stats import BusStats
+from omnistage.transport.topology import Topology
+
 MAX_BODY_BYTES = 256 * 1024
 """Largest body that the bus takes. Bulk belongs in the tensor plane; the broker's own limit is 1 MiB."""
 
@@ -39,7 +43,12 @@ class Claim(Protocol):
 
     @property
     def deliveries(self) -> int:
-        """1 for the first delivery."""
+        """1 for the first delivery. Grows with every redelivery, items given back included."""
+        ...
+
+    @property
+    def token(self) -> str:
+        """What another process needs to give this item back for a holder that died (`Bus.give_back`)."""
         ...
 
     async def ack(self) -> None:
@@ -63,7 +72,7 @@ class WorkQueue(Protocol):
         ...
 
     async def pending(self) -> int:
-        """Items that no instance holds yet."""
+        """Items that no instance has held yet (an item that was given back may or may not be counted)."""
         ...
 
     async def close(self) -> None: ...
@@ -80,7 +89,7 @@ class Log(Protocol):
 
 
 class KeyValue(Protocol):
-    """A bucket of small values. Keys: [A-Za-z0-9_-.]."""
+    """A bucket of small values. Keys: [A-Za-z0-9_-.], without empty parts between dots."""
 
     async def put(self, key: str, value: bytes) -> int:
         """Store; returns the revision."""
@@ -120,6 +129,7 @@ class Subscription(Protocol):
 
 
 Handler = Callable[[Message], Awaitable[None]]
+ReconnectCallback = Callable[[], Awaitable[None]]
 
 
 class Bus(Protocol):
@@ -127,6 +137,25 @@ class Bus(Protocol):
 
     Every method raises BusUnavailable when the broker cannot be reached within the bus's timeout.
     """
+
+    @property
+    def subjects(self) -> Subjects:
+        """Subjects of the namespace that this bus lives in."""
+        ...
+
+    @property
+    def stats(self) -> BusStats: ...
+
+    async def ensure(self, topology: Topology) -> None:
+        """Create or reconcile the streams and consumers of a topology. Idempotent, safe from several processes.
+
+        It is asserted again after every reconnect.
+        """
+        ...
+
+    def on_reconnect(self, callback: ReconnectCallback) -> None:
+        """Call it after every reconnect, once the topology stands again. Its errors are logged."""
+        ...
 
     async def publish_work(self, subject: str, body: bytes, headers: Mapping[str, str]) -> None:
         """Put a work item into its queue; the same subject twice while the first is queued is one item.
@@ -141,6 +170,10 @@ class Bus(Protocol):
         """Join the queue of a stage and model (creates its durable consumer if need be)."""
         ...
 
+    async def give_back(self, token: str) -> None:
+        """Give an item back on behalf of the holder that had claimed it (`Claim.token`)."""
+        ...
+
     async def append(self, subject: str, body: bytes, headers: Mapping[str, str], *, expected: int) -> int:
         """Append a record to a log whose last record must have the sequence `expected` (0: the log is empty).
 
@@ -149,6 +182,8 @@ class Bus(Protocol):
 
         Raises:
             Fenced: the log's last record is another one; somebody else writes here, or it was purged.
+            QueueFull: the stream is full.
+            BusUnavailable: no answer in time; the record may or may not be there, so read before writing on.
             MessageTooLarge: body over MAX_BODY_BYTES.
         """
         ...

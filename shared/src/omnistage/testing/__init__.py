@@ -1,0 +1,1 @@
+"""For tests of this project and of those who build on it: conformance suites, fakes, real servers."""

@@ -1,0 +1,5 @@
+"""The bus over NATS JetStream."""
+
+from omnistage.transport.jetstream.bus import JetStreamBus
+
+__all__ = ["JetStreamBus"]
