@@ -40,7 +40,8 @@ class AvEncoder:
         self._position = 0
         self._spill = None if whole else _Spill()
         self._file = self._spill or io.BytesIO()
-        options = {"flush_packets": "1", **({} if whole else audio_format.container_options)}
+        # Bit-exact: without it an Ogg stream gets a random serial number, and equal requests differ.
+        options = {"flush_packets": "1", "fflags": "+bitexact", **({} if whole else audio_format.container_options)}
         with mapped_errors(f"the {audio_format.name} encoder"):
             self._container: av.container.OutputContainer | None = av.open(
                 self._file, "w", format=audio_format.container, options=options
