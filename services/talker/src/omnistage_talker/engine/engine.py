@@ -1,0 +1,156 @@
+"""Runs a speech model for many requests at once, off the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+
+from omnistage.contracts import SpeechOptions
+from omnistage.errors import InvalidRequest, StageFailed
+from omnistage_talker.engine.clauses import ClauseLimits, ClauseSplitter
+from omnistage_talker.engine.groups import FrameGrouper, GroupSizes
+from omnistage_talker.models.base import FrameArray, SpeechFacts, SpeechModel, Utterance
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpeechConfig:
+    """Settings of the engine.
+
+    Attributes:
+        slots: requests at once.
+        threads: threads that run the model; more than there are free cores only add waiting.
+        clauses: how text is cut.
+        groups: how frames are cut.
+    """
+
+    slots: int = 8
+    threads: int = 1
+    clauses: ClauseLimits = field(default_factory=ClauseLimits)
+    groups: GroupSizes = field(default_factory=GroupSizes)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SpokenFrames:
+    """The next frames of a request; fields as in `omnistage.contracts.FrameChunk`.
+
+    Attributes:
+        frames: [n, width], n > 0, C-contiguous, memory of its own.
+        segment: number of the segment; one per clause that is spoken.
+        segment_frame: index within the segment of the first frame.
+        segment_end: whether the segment ends with them.
+        text: the clause, on its first frames, else empty.
+    """
+
+    frames: FrameArray
+    segment: int
+    segment_frame: int
+    segment_end: bool
+    text: str
+
+
+class SpeechEngine:
+    """Streams of text to streams of frames.
+
+    The chunks, their borders included, depend on the text and the options alone, not on timing, on how the text
+    arrived, or on other requests. Segments are independent, so a new holder goes on at any of them.
+    """
+
+    def __init__(self, model: SpeechModel, config: SpeechConfig | None = None) -> None:
+        self._model = model
+        self._config = config or SpeechConfig()
+        self._pool = ThreadPoolExecutor(self._config.threads, thread_name_prefix="speak")
+
+    @property
+    def slots(self) -> int:
+        """Requests that may run at once."""
+        return self._config.slots
+
+    def facts(self) -> SpeechFacts:
+        """What is fixed for the loaded model."""
+        return self._model.facts
+
+    async def warm(self) -> None:
+        """Speak once, so that the first request pays for no first use."""
+        options = SpeechOptions(voice=self._model.facts.voices[0])
+        utterance = await self._in_pool(partial(self._model.prepare, "Ready.", lenient=False))
+        if utterance is None:
+            raise StageFailed("the model has nothing to say to a word of English")
+        await self._in_pool(lambda: list(self._model.speak(utterance, options, segment=0)))
+
+    async def speak(
+        self, pieces: AsyncIterator[str], options: SpeechOptions, *, first_segment: int = 0, lenient: bool = False
+    ) -> AsyncGenerator[SpokenFrames, None]:
+        """Speak one request. Close the iterator (`contextlib.aclosing`) to cancel; a run of the model is let run out.
+
+        Args:
+            pieces: the text, in any pieces.
+            options: voice and manner.
+            first_segment: the segment to begin with; those before it are counted but not spoken.
+            lenient: for text that a model has written: marks of Markdown and what cannot be spoken are left out, and
+                a text with nothing to say gives no segment. Otherwise either is an error, and since each piece is
+                checked before any of it is spoken, a text that comes in one piece is refused before it sounds.
+
+        Raises:
+            InvalidRequest: naming `voice`, `speed`, …, or `input`.
+            StageFailed: the model could not run.
+        """
+        self._model.check_options(options)
+        segment = 0
+        async for clause in self._clauses(pieces, lenient=lenient):
+            utterance = await self._in_pool(partial(self._model.prepare, clause, lenient=lenient))
+            if utterance is None:
+                continue
+            if segment >= first_segment:
+                async for chunk in self._speak_segment(utterance, options, segment):
+                    yield chunk
+            segment += 1
+        if segment == 0 and not lenient:
+            raise InvalidRequest("there is nothing in the text that can be spoken", param="input")
+
+    async def close(self) -> None:
+        """Wait for runs of the model and end the threads."""
+        await asyncio.to_thread(self._pool.shutdown, cancel_futures=True)
+
+    async def _clauses(self, pieces: AsyncIterator[str], *, lenient: bool) -> AsyncIterator[str]:
+        splitter = ClauseSplitter(self._config.clauses)
+        async for piece in pieces:
+            if piece.strip() and not lenient:
+                await self._in_pool(partial(self._model.check_text, piece))
+            for clause in splitter.feed(piece):
+                yield clause
+        for clause in splitter.finish():
+            yield clause
+
+    async def _speak_segment(
+        self, utterance: Utterance, options: SpeechOptions, segment: int
+    ) -> AsyncIterator[SpokenFrames]:
+        grouper = FrameGrouper(self._config.groups)
+        runs = self._model.speak(utterance, options, segment=segment)
+        position = 0
+        while (frames := await self._in_pool(lambda: next(runs, None))) is not None:
+            for group in grouper.push(frames):
+                yield _chunk(group, utterance, segment, position, end=False)
+                position += len(group)
+        rest = grouper.finish()
+        if rest is None:
+            raise StageFailed("the model gave no frames for a clause")
+        yield _chunk(rest, utterance, segment, position, end=True)
+
+    async def _in_pool(self, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+
+
+def _chunk(frames: FrameArray, utterance: Utterance, segment: int, position: int, *, end: bool) -> SpokenFrames:
+    return SpokenFrames(
+        frames=frames,
+        segment=segment,
+        segment_frame=position,
+        segment_end=end,
+        text=utterance.text if position == 0 else "",
+    )

@@ -1,0 +1,98 @@
+"""What a family of speech generators is to the engine: text in, acoustic frames or codec tokens out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from omnistage.contracts import SpeechOptions
+
+FrameArray = NDArray[Any]
+"""[frames, width]: acoustic features (float32) or codec tokens (integers), as `SpeechFacts` says."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpeechFacts:
+    """What is fixed for a loaded model.
+
+    Attributes:
+        family: name of the family.
+        layout: name of the layout of its frames; the codec's must be the same.
+        frame_width: columns of a frame.
+        frame_dtype: numpy's name of the frames' element type.
+        frame_rate_hz: frames per second of sound.
+        voices: the voices it speaks with; the first is the default.
+        languages: BCP-47 tags.
+        native_speed_range: lowest and highest `speed` that it speaks by itself.
+    """
+
+    family: str
+    layout: str
+    frame_width: int
+    frame_dtype: str
+    frame_rate_hz: float
+    voices: tuple[str, ...]
+    languages: tuple[str, ...]
+    native_speed_range: tuple[float, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Utterance:
+    """A clause as the model reads it.
+
+    Attributes:
+        text: what was written.
+        units: the family's own units, e.g. phonemes or token ids.
+    """
+
+    text: str
+    units: tuple[Any, ...]
+
+
+class SpeechModel(Protocol):
+    """A family of speech generators.
+
+    The frames of a clause are a function of the clause, its segment number and the options alone. All calls block;
+    they may come from several threads at once.
+    """
+
+    @property
+    def facts(self) -> SpeechFacts:
+        """What is fixed for this model."""
+        ...
+
+    def check_options(self, options: SpeechOptions) -> None:
+        """Refuse what this model cannot honour.
+
+        Raises:
+            InvalidRequest: naming the field.
+        """
+        ...
+
+    def check_text(self, text: str) -> None:
+        """Refuse a text in which something is written that the model cannot speak. Cheap.
+
+        Raises:
+            InvalidRequest: on `input`, saying where and why but not quoting the text.
+        """
+        ...
+
+    def prepare(self, clause: str, *, lenient: bool) -> Utterance | None:
+        """The clause in the model's units; None if nothing of it is to be spoken.
+
+        Args:
+            clause: text of one clause.
+            lenient: leave out marks of Markdown and whatever cannot be spoken, as in text that a model has written.
+        """
+        ...
+
+    def speak(self, utterance: Utterance, options: SpeechOptions, *, segment: int) -> Iterator[FrameArray]:
+        """The frames of a clause, in arrays of at least one frame, as they become known.
+
+        Raises:
+            StageFailed: the model could not run.
+        """
+        ...

@@ -1,0 +1,70 @@
+"""English text to phonemes, in pieces that the acoustic model can take at once."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+MAX_PHONEMES = 400
+"""Most phonemes of one run: the voice was trained on single sentences."""
+
+_PUNCTUATION = re.compile(r"(?<=[.!?…,;:—])\s+")
+_SPOKEN = re.compile(r"[^\s\W\d_]")
+_LINK = re.compile(r"\]\(")
+
+
+class Pronouncer(Protocol):
+    """Text of a line to a string of phonemes."""
+
+    def __call__(self, text: str) -> str: ...
+
+
+def load_pronouncer() -> Pronouncer:
+    """The American pronunciation rules of the package hibari-tts, with the net for unknown words loaded."""
+    from hibari.g2p import G2P
+
+    rules: Any = G2P(british=False)
+    rules("warm zzyzx")
+    pronounce: Pronouncer = rules
+    return pronounce
+
+
+def load_vocabulary() -> dict[str, int]:
+    """Phoneme -> id of the acoustic model's input."""
+    return msgspec.json.decode(Path(str(files("hibari") / "assets" / "vocab.json")).read_bytes(), type=dict[str, int])
+
+
+def pronounce(rules: Pronouncer, text: str) -> tuple[str, ...]:
+    """Phonemes of a clause, at most MAX_PHONEMES in each string; none if there is nothing to be heard.
+
+    The pronunciation rules would take `[word](/phonemes/)` as phonemes to be spoken; here that is text like any other.
+    """
+    phonemes = rules(_LINK.sub("] (", text))
+    return tuple(piece for piece in split_phonemes(phonemes) if _SPOKEN.search(piece))
+
+
+def split_phonemes(phonemes: str, limit: int = MAX_PHONEMES) -> list[str]:
+    """Cut at punctuation where that suffices, else between words, else anywhere."""
+    if len(phonemes) <= limit:
+        return [phonemes]
+    pieces: list[str] = []
+    current = ""
+    for part in _parts(phonemes, limit):
+        if current and len(current) + 1 + len(part) > limit:
+            pieces.append(current)
+            current = part
+        else:
+            current = f"{current} {part}" if current else part
+    return [*pieces, current]
+
+
+def _parts(phonemes: str, limit: int) -> list[str]:
+    parts: list[str] = []
+    for phrase in _PUNCTUATION.split(phonemes):
+        words = [phrase] if len(phrase) <= limit else phrase.split()
+        parts += [word[start : start + limit] for word in words for start in range(0, len(word), limit)]
+    return parts
