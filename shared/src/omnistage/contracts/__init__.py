@@ -3,7 +3,7 @@
 Bodies are MessagePack maps with a "type" field as the tag; any MessagePack client can read them.
 """
 
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -43,6 +43,15 @@ _work = msgspec.msgpack.Decoder(AnyWork)
 _record = msgspec.msgpack.Decoder(AnyRecord)
 _control = msgspec.msgpack.Decoder(Control)
 
+T = TypeVar("T")
+
+
+def _read(decoder: msgspec.msgpack.Decoder[T], body: bytes) -> T:
+    try:
+        return decoder.decode(body)
+    except RecursionError:
+        raise msgspec.DecodeError("nested too deeply") from None
+
 
 def encode(message: Message) -> bytes:
     """MessagePack bytes of a message."""
@@ -56,17 +65,17 @@ def decode_work(body: bytes) -> AnyWork:
         msgspec.ValidationError: unknown tag, missing field or wrong type, with the path to it.
         msgspec.DecodeError: not MessagePack.
     """
-    return _work.decode(body)
+    return _read(_work, body)
 
 
 def decode_record(body: bytes) -> AnyRecord:
     """Read a record of a feed or out log. Raises as `decode_work`."""
-    return _record.decode(body)
+    return _read(_record, body)
 
 
 def decode_control(body: bytes) -> Any:
     """Read a control message (a member of `Control`). Raises as `decode_work`."""
-    return _control.decode(body)
+    return _read(_control, body)
 
 
 __all__ = [

@@ -1,0 +1,70 @@
+"""The schemas of the wire change by addition only, within a major version."""
+
+from __future__ import annotations
+
+import copy
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from omnistage.contracts import CONTRACT_VERSION
+
+GOLDEN = Path(__file__).parent / "golden"
+VERSIONS = sorted(int(folder.name.removeprefix("v1.")) for folder in GOLDEN.glob("v1.*"))
+
+
+def _schema(version: int) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((GOLDEN / f"v1.{version}" / "schema.json").read_text(encoding="utf-8"))
+    return content
+
+
+def removed_or_changed(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """What a reader of the old schema would miss in the new one."""
+    faults = []
+    for name, before in old["components"].items():
+        after = new["components"].get(name)
+        if after is None:
+            faults.append(f"{name} is gone")
+            continue
+        for field, kind in before.get("properties", {}).items():
+            if after["properties"].get(field) != kind:
+                faults.append(f"{name}.{field} is gone or has another type")
+        if set(after.get("required", [])) - set(before.get("required", [])):
+            faults.append(f"{name} requires more than before")
+    for union, before in old["unions"].items():
+        members = {entry["$ref"] for entry in new["unions"][union]["anyOf"]}
+        if not {entry["$ref"] for entry in before["anyOf"]} <= members:
+            faults.append(f"union {union} lost a member")
+    return faults
+
+
+def test_versions_are_complete() -> None:
+    assert list(range(1, CONTRACT_VERSION + 1)) == VERSIONS
+
+
+def test_the_current_schema_is_the_committed_one(root: Path, tmp_path: Path) -> None:
+    subprocess.run(
+        [sys.executable, root / "tools" / "golden.py", tmp_path], check=True, timeout=60, capture_output=True
+    )
+    written = (tmp_path / f"v1.{CONTRACT_VERSION}" / "schema.json").read_text(encoding="utf-8")
+    assert json.loads(written) == _schema(CONTRACT_VERSION)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_nothing_was_removed_or_retyped(version: int) -> None:
+    assert removed_or_changed(_schema(version), _schema(CONTRACT_VERSION)) == []
+
+
+def test_the_comparison_finds_faults() -> None:
+    old = _schema(CONTRACT_VERSION)
+    broken = copy.deepcopy(old)
+    del broken["components"]["AudioDelta"]["properties"]["offset"]
+    broken["components"]["Cancel"]["properties"]["reason"] = {"type": "integer"}
+    broken["components"]["Cancel"]["required"].append("reason")
+    del broken["components"]["Ping"]
+    broken["unions"]["work"]["anyOf"].pop()
+    assert len(removed_or_changed(old, broken)) == 5
