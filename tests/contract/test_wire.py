@@ -112,7 +112,8 @@ def test_a_missing_required_field_is_refused_by_name(tag: str) -> None:
 
 @pytest.mark.parametrize("decode", [decode_work, decode_record, decode_control])
 def test_unknown_and_foreign_messages_are_refused(decode: Any) -> None:
-    for content in ({"type": "of_later"}, {}, [], "text", 1, None, {"type": 5}):
+    foreign: list[Any] = [{"type": "of_later"}, {}, [], "text", 1, None, {"type": 5}]
+    for content in foreign:
         with pytest.raises(msgspec.ValidationError):
             decode(msgpack.packb(content))
 
