@@ -1,0 +1,1 @@
+"""The launcher: starts broker, tensor server and services as processes of one machine, and keeps them running."""

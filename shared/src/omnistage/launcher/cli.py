@@ -1,0 +1,275 @@
+"""The command `omnistage`."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.live import Live
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from omnistage import __version__
+from omnistage.config import load_models
+from omnistage.errors import OmnistageError
+from omnistage.launcher import logs as log_reading
+from omnistage.launcher.control import ask
+from omnistage.launcher.display import display_for
+from omnistage.launcher.faults import LauncherError
+from omnistage.launcher.folder import DataFolder
+from omnistage.launcher.models_check import explain
+from omnistage.launcher.say import format_of
+from omnistage.launcher.say import say as speak
+from omnistage.launcher.state import read_state
+from omnistage.launcher.status import status_table
+from omnistage.launcher.up import UpOptions, up_detached
+from omnistage.launcher.up import down as stop_system
+from omnistage.launcher.up import up as start_system
+
+app = typer.Typer(
+    name="omnistage",
+    help="Serve omni-modality models behind the OpenAI API, as services on a message broker.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+models_app = typer.Typer(
+    help="Look at models files, which say what is served.", no_args_is_help=True, rich_markup_mode=None
+)
+app.add_typer(models_app, name="models")
+
+_STATUS_EVERY_S = 1.0
+
+Data = Annotated[
+    Path,
+    typer.Option("--data", envvar="OMNISTAGE_DATA", help="The system's data folder; also says which system is meant."),
+]
+_DATA = Path("data")
+
+
+def parse_scale(values: list[str]) -> dict[str, int]:
+    """["talker=2,codec=3", "gateway=1"] -> counts by service. Raises LauncherError for anything else."""
+    counts: dict[str, int] = {}
+    for part in (part.strip() for value in values for part in value.split(",")):
+        service, equals, count = part.partition("=")
+        if not equals or not service or not count.isdecimal():
+            raise LauncherError(f"{part!r} was given where SERVICE=COUNT is expected, e.g. talker=2")
+        counts[service] = int(count)
+    return counts
+
+
+@app.command()
+def up(
+    port: Annotated[
+        int, typer.Option(envvar="OMNISTAGE_PORT", min=0, max=65535, help="Port of the HTTP API; 0 takes a free one.")
+    ] = 8000,
+    host: Annotated[
+        str, typer.Option(envvar="OMNISTAGE_HOST", help="Address to listen on; 0.0.0.0 lets other machines in.")
+    ] = "127.0.0.1",
+    models: Annotated[
+        list[str] | None,
+        typer.Option(
+            envvar="OMNISTAGE_MODELS",
+            help="Models file; further ones (again, or by commas) are laid over it. Default: deploy/models.yaml.",
+        ),
+    ] = None,
+    data: Data = _DATA,
+    scale: Annotated[
+        list[str] | None, typer.Option(help="Instances of services, e.g. talker=2,codec=2; others have one.")
+    ] = None,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds within which every model must be ready.")] = 300.0,
+    detach: Annotated[
+        bool, typer.Option("--detach", "-d", help="Return once everything is ready; go on in the background.")
+    ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Say only when it is ready, and what went wrong.")
+    ] = False,
+) -> None:
+    """Start the system: broker, tensor server and all services that the models need.
+
+    Waits until every model is ready, prints the address and three commands to try, and runs until INT (Ctrl-C), TERM
+    or `omnistage down`. Then everything stops within five seconds and only the data folder stays. A process that dies
+    is started again. Exits with 1 if something cannot start.
+    """
+    files = tuple(Path(part) for value in models or [] for part in value.split(",") if part)
+    options = UpOptions(host, port, files, data, parse_scale(scale or []), timeout)
+    display = display_for(Console(), quiet=quiet)
+    if detach:
+        arguments = [argument for argument in sys.argv[1:] if argument not in ("--detach", "-d")]
+        up_detached(options, arguments, display)
+    else:
+        start_system(options, display)
+
+
+@app.command()
+def down(data: Data = _DATA) -> None:
+    """Stop the running system and wait until it is gone."""
+    stop_system(data)
+    print("stopped")
+
+
+@app.command()
+def status(
+    data: Data = _DATA,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as one JSON object, once.")] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="Print the table once; without a terminal that is the default.")
+    ] = False,
+) -> None:
+    """Show every process: service, instance, pid, version, models, slots, queue and requests in flight.
+
+    On a terminal the table is live until Ctrl-C. `queue` counts work that waits at the broker for a free slot.
+    """
+    control = read_state(DataFolder(data.resolve())).control
+    if as_json:
+        print(json.dumps(ask(control, "status"), indent=2))
+        return
+    console = Console()
+    if once or not console.is_terminal:
+        console.print(status_table(ask(control, "status")))
+        return
+    try:
+        with Live(console=console, auto_refresh=False) as live:
+            while True:
+                live.update(status_table(ask(control, "status")), refresh=True)
+                time.sleep(_STATUS_EVERY_S)
+    except KeyboardInterrupt:
+        return
+
+
+@app.command()
+def scale(
+    counts: Annotated[list[str], typer.Argument(metavar="SERVICE=COUNT...", help="e.g. talker=2")],
+    data: Data = _DATA,
+) -> None:
+    """Run more or fewer instances of a service, while streams go on.
+
+    Returns once the new instances are ready. Instances that are taken away finish what they run, for at most 30 s.
+    """
+    control = read_state(DataFolder(data.resolve())).control
+    for service, count in parse_scale(counts).items():
+        before = ask(control, "scale", service=service, count=count)["before"]
+        print(f"{service}: {before} -> {count}")
+
+
+@app.command()
+def logs(
+    which: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[SERVICE]", help="A service (talker) or one process of it (talker-1); all when left out."
+        ),
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new lines until Ctrl-C.")] = False,
+    lines: Annotated[
+        int, typer.Option("--lines", "-n", min=0, help="How many of the last lines of each process to show.")
+    ] = 50,
+    data: Data = _DATA,
+) -> None:
+    """Show what the processes wrote, also when nothing runs any more.
+
+    Logs lie in DATA/logs, one file per process, at most 15 MiB each with its predecessors.
+    """
+    folder = DataFolder(data.resolve()).logs
+    files = log_reading.log_files(folder, which)
+    if not files:
+        raise LauncherError(f"{folder} has no log" + (f" of {which!r}" if which else ""))
+    width = max(len(name) for name in files)
+    for name, path in files.items():
+        for line in log_reading.tail(path, lines):
+            print(f"{name:<{width}} | {line}")
+    if not follow:
+        return
+    try:
+        for name, line in log_reading.follow(folder, which):
+            print(f"{name:<{width}} | {line}", flush=True)
+    except KeyboardInterrupt:
+        return
+
+
+@app.command()
+def say(
+    text: Annotated[str, typer.Argument(help="What to say; - reads it from standard input.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="File to write; its suffix says the format.")],
+    voice: Annotated[str, typer.Option(help="One of the model's voices.")] = "alloy",
+    audio_format: Annotated[str | None, typer.Option("--format", help="mp3, opus, aac, flac, wav or pcm.")] = None,
+    model: Annotated[str, typer.Option(help="A served model or one of its aliases.")] = "tts-1",
+    speed: Annotated[float | None, typer.Option(min=0.25, max=4.0, help="1.0 is the voice's own pace.")] = None,
+    url: Annotated[str | None, typer.Option(help="Address of a system elsewhere, e.g. http://host:8000.")] = None,
+    api_key: Annotated[
+        str | None, typer.Option(envvar="OPENAI_API_KEY", help="Key, if the system asks for one.")
+    ] = None,
+    data: Data = _DATA,
+) -> None:
+    """Say a text and write the speech to a file, through the HTTP API of the running system."""
+    address = url.rstrip("/").removesuffix("/v1") if url else read_state(DataFolder(data.resolve())).address
+    request: dict[str, object] = {
+        "input": sys.stdin.read() if text == "-" else text,
+        "model": model,
+        "voice": voice,
+        "response_format": format_of(output, audio_format),
+    }
+    if speed is not None:
+        request["speed"] = speed
+    columns = (SpinnerColumn(), TextColumn("speaking: {task.completed:.0f} kB"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("")
+        spoken = speak(
+            address,
+            request,
+            output,
+            api_key=api_key,
+            progress=lambda nbytes: progress.update(task, completed=nbytes / 1000),
+        )
+    print(f"{output}: {spoken.summary()}")
+
+
+@models_app.command("check")
+def check(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="FILE...", help="A models file and the overlays laid over it. Default: deploy/models.yaml."
+        ),
+    ] = None,
+) -> None:
+    """Explain a models file: every model with its names, pipeline, nodes and voices, every engine with its checkpoint.
+
+    Exits with 1 and names the faults if the file is wrong or a checkpoint is missing.
+    """
+    explanation = explain(load_models(files or ()))
+    print("\n".join(explanation.lines))
+    print()
+    for fault in explanation.faults:
+        print(f"fault: {fault}")
+    if explanation.faults:
+        raise typer.Exit(1)
+    print("no faults")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"omnistage {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Entry point: errors of ours are one line (or a few) on standard error, and exit code 1."""
+    try:
+        app()
+    except OmnistageError as error:
+        print(f"omnistage: {error.message}", file=sys.stderr)
+        raise SystemExit(1) from None

@@ -1,0 +1,46 @@
+"""What the launcher takes from the environment, and the environment that it gives to what it starts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from omnistage.config.settings import PREFIX, ServiceSettings
+from omnistage.config.threads import thread_environment
+from omnistage.launcher.folder import MARK, DataFolder
+
+_COMMON = {PREFIX + name.upper() for name in ServiceSettings.model_fields}
+
+_OWN = {PREFIX + name for name in ("PORT", "HOST", "DATA", "MODELS")}
+"""Options of the launcher itself; it hands on what concerns a service."""
+
+
+def server_environment(folder: DataFolder) -> dict[str, str]:
+    """Environment of the broker and the tensor server."""
+    return _without_ours() | {MARK: str(folder.root)}
+
+
+def service_environment(folder: DataFolder, service: str, given: Mapping[str, str], threads: int) -> dict[str, str]:
+    """Environment of a service: `given` (without the prefix) over what the launcher was started with.
+
+    Settings of the gateway alone (keys, limits) go to the gateway alone, since services refuse unknown variables.
+    """
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith(PREFIX) and name not in _OWN and (name in _COMMON or service == "gateway")
+    }
+    ours = {PREFIX + name: value for name, value in given.items()}
+    constant = {MARK: str(folder.root), "PYTHONUNBUFFERED": "1"}
+    return (
+        _without_ours() | inherited | ours | {PREFIX + "THREADS": str(threads)} | thread_environment(threads) | constant
+    )
+
+
+def detached_environment() -> dict[str, str]:
+    """Environment of a launcher that goes on in the background."""
+    return dict(os.environ)
+
+
+def _without_ours() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}

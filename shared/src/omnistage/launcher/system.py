@@ -1,0 +1,269 @@
+"""A running system: broker and tensor server first, then all services side by side, until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from omnistage import __version__
+from omnistage.config import ModelsFile
+from omnistage.launcher.control import serve_control
+from omnistage.launcher.deployment import Deployment, arena_mb, check_scale, threads_each
+from omnistage.launcher.display import Display
+from omnistage.launcher.faults import StartFailed
+from omnistage.launcher.fleet import Fleet
+from omnistage.launcher.folder import DataFolder
+from omnistage.launcher.listening import address_of
+from omnistage.launcher.logs import tail
+from omnistage.launcher.process import ChildSpec
+from omnistage.launcher.report import report
+from omnistage.launcher.servers import BROKER_USER, Broker, TensorServer
+from omnistage.launcher.state import State, write_state
+from omnistage.launcher.supervisor import Slot, Supervisor
+from omnistage.transport.connect import connect
+
+NAMESPACE = "omni"
+SERVICE_GRACE_S = 3.0
+SERVER_GRACE_S = 1.0
+_SERVER_START_S = 20.0
+_SERVER_LOOK_S = 0.02
+_LOOK_S = 0.2
+_SCALE_DOWN_S = 35.0
+"""A service drains for up to 30 s by default."""
+
+_LAST_LINES = 12
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to run.
+
+    Attributes:
+        files: the models file and its overlays; empty for the default one.
+        counts: instances of each service, the gateway included.
+        ready_s: how long every model may take to become ready.
+    """
+
+    models: ModelsFile
+    files: tuple[Path, ...]
+    counts: Mapping[str, int]
+    ready_s: float
+
+
+class System:
+    """Owns all processes; lives in the task group given."""
+
+    def __init__(
+        self, group: asyncio.TaskGroup, folder: DataFolder, listening: socket.socket, plan: Plan, display: Display
+    ) -> None:
+        self._folder = folder
+        self._plan = plan
+        self._listening = listening
+        self._display = display
+        self._supervisor = Supervisor(group, folder.logs, on_exit=self._gone)
+        self._fleet: Fleet | None = None
+        self._deployment: Deployment | None = None
+        self._servers: list[Slot] = []
+        self._scaling = asyncio.Lock()
+        self._ready = False
+        self.stop_asked = asyncio.Event()
+
+    @property
+    def address(self) -> str:
+        return address_of(self._listening)
+
+    async def serve(self, on_ready: Callable[[], None]) -> None:
+        """Start everything, call `on_ready` once every model is ready, then run until cancelled.
+
+        Raises:
+            StartFailed: a process could not start, or not everything was ready in time.
+        """
+        async with AsyncExitStack() as stack:
+            broker, tensors = Broker(self._folder), TensorServer(self._folder)
+            await self._start_server("nats", broker.spec, broker.answers)
+            await self._start_server("tensors", tensors.spec, tensors.answers)
+            self._deployment = self._deploy(broker, tensors)
+            control = str(self._folder.sockets / "control.sock")
+            await stack.enter_async_context(serve_control(control, self._operations()))
+            write_state(self._folder, self._state(self._deployment, control))
+            bus = await connect(broker.url, NAMESPACE, name="launcher", user=BROKER_USER, password=broker.password)
+            stack.push_async_callback(bus.close)
+            self._fleet = Fleet(bus, NAMESPACE)
+            await self._fleet.watch()
+            for service, count in self._plan.counts.items():
+                for number in range(1, count + 1):
+                    self._start(service, number)
+            await self._until_ready()
+            self._ready = True
+            on_ready()
+            await asyncio.Event().wait()
+
+    async def stop(self) -> None:
+        """Stop the services, then the servers. Within 5 s, whatever they do."""
+        services = [slot for slot in self._supervisor.slots.values() if slot not in self._servers]
+        await self._supervisor.stop(services, SERVICE_GRACE_S)
+        await self._supervisor.stop(self._servers, SERVER_GRACE_S)
+
+    def hurry(self) -> None:
+        """Stop waiting for anybody."""
+        self._supervisor.kill_all()
+
+    def reports(self) -> list[dict[str, Any]]:
+        """One report for each process, in the order of their start."""
+        return [report(slot, self._fleet) for slot in self._supervisor.slots.values()]
+
+    async def scale(self, service: str, count: int) -> int:
+        """Start or drain instances of a service until `count` run and are ready; returns how many ran before.
+
+        Raises:
+            ConfigError: no such service, or a count out of range.
+            StartFailed: a new instance failed, or was not ready in time.
+        """
+        check_scale(service, count, tuple(self._plan.counts))
+        async with self._scaling:
+            slots = self._supervisor.of_service(service)
+            for slot in [slot for slot in slots if slot.state == "failed"]:
+                await self._supervisor.stop([slot], 0.0)
+                slots.remove(slot)
+            if len(slots) > count:
+                await self._supervisor.stop(slots[count:], _SCALE_DOWN_S)
+            taken = {slot.name for slot in slots}
+            free = (number for number in range(1, 10_000) if f"{service}-{number}" not in taken)
+            new = [self._start(service, next(free)) for _ in range(count - len(slots))]
+            await self._until(lambda: all(self._is_ready(slot) for slot in new), new)
+            return len(slots)
+
+    async def _start_server(
+        self, name: str, make: Callable[[], ChildSpec], answers: Callable[[], Awaitable[bool]]
+    ) -> None:
+        slot = self._supervisor.start(name, name, make, speaks=False)
+        self._servers.append(slot)
+        self._show()
+        deadline = time.monotonic() + _SERVER_START_S
+        while not await answers():
+            self._check_failed([slot])
+            if time.monotonic() > deadline:
+                raise StartFailed(f"{name} does not answer; its last words:\n{self._last_words(slot)}")
+            await asyncio.sleep(_SERVER_LOOK_S)
+        slot.served = True
+        self._show()
+
+    def _deploy(self, broker: Broker, tensors: TensorServer) -> Deployment:
+        instances = sum(self._plan.counts.values())
+        host, port = self._listening.getsockname()[:2]
+        return Deployment(
+            folder=self._folder,
+            models=self._plan.files,
+            namespace=NAMESPACE,
+            host=host,
+            port=port,
+            listening_fd=self._listening.fileno(),
+            bus_url=broker.url,
+            bus_user=BROKER_USER,
+            bus_password=broker.password,
+            redis_url=tensors.url,
+            threads=threads_each(instances - self._plan.counts["gateway"]),
+            arena_mb=arena_mb(self._folder, instances),
+        )
+
+    def _state(self, deployment: Deployment, control: str) -> State:
+        return State(
+            pid=os.getpid(),
+            started=time.time(),
+            version=__version__,
+            address=self.address,
+            control=control,
+            namespace=NAMESPACE,
+            bus_url=deployment.bus_url,
+            bus_user=deployment.bus_user,
+            bus_password=deployment.bus_password,
+            redis_url=deployment.redis_url,
+            arena=str(self._folder.arena),
+            models=tuple(str(path) for path in deployment.models),
+        )
+
+    def _start(self, service: str, number: int) -> Slot:
+        assert self._deployment is not None
+        return self._supervisor.start(f"{service}-{number}", service, partial(self._deployment.spec, service, number))
+
+    async def _until_ready(self) -> None:
+        services = [slot for slot in self._supervisor.slots.values() if slot not in self._servers]
+        await self._until(lambda: all(self._is_ready(slot) for slot in services), services)
+        async with httpx.AsyncClient() as client:
+            deadline = time.monotonic() + self._plan.ready_s
+            while not await self._gateway_ready(client):
+                self._check_failed(services)
+                if time.monotonic() > deadline:
+                    raise StartFailed(f"not every model is ready after {self._plan.ready_s:.0f} s")
+                await asyncio.sleep(_LOOK_S)
+
+    async def _until(self, done: Callable[[], bool], slots: list[Slot]) -> None:
+        """Wait for a condition on processes, showing how they do. Raises StartFailed if one fails meanwhile."""
+        deadline = time.monotonic() + self._plan.ready_s
+        while not done():
+            self._check_failed(slots)
+            self._show()
+            if time.monotonic() > deadline:
+                waiting = ", ".join(
+                    f"{slot.name} ({report(slot, self._fleet)['detail'] or slot.state})"
+                    for slot in slots
+                    if not self._is_ready(slot)
+                )
+                raise StartFailed(f"not ready after {self._plan.ready_s:.0f} s: {waiting}")
+            await asyncio.sleep(_LOOK_S)
+        self._show()
+
+    def _is_ready(self, slot: Slot) -> bool:
+        ready = report(slot, self._fleet)["state"] == "ready"
+        slot.served = slot.served or ready
+        return ready
+
+    async def _gateway_ready(self, client: httpx.AsyncClient) -> bool:
+        try:
+            response = await client.get(f"{self.address}/ready", timeout=5.0)
+        except httpx.TransportError:
+            return False
+        return bool(response.status_code == 200)
+
+    def _check_failed(self, slots: list[Slot]) -> None:
+        for slot in slots:
+            if slot.state == "failed":
+                raise StartFailed(f"{slot.name} {slot.reason}; its last words:\n{self._last_words(slot)}")
+
+    def _last_words(self, slot: Slot) -> str:
+        path = self._folder.logs / f"{slot.name}.log"
+        return "\n".join(f"  {line}" for line in tail(path, _LAST_LINES)) + f"\n(all of it: {path})"
+
+    def _show(self) -> None:
+        if not self._ready:
+            self._display.update(self.reports())
+
+    def _gone(self, slot: Slot) -> None:
+        if self._fleet is not None:
+            self._is_ready(slot)
+            self._fleet.forget(slot.instance)
+
+    def _operations(self) -> dict[str, Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]]:
+        async def status(_: dict[str, Any]) -> dict[str, Any]:
+            for slot in self._supervisor.slots.values():
+                self._is_ready(slot)
+            return {"ready": self._ready, "address": self.address, "pid": os.getpid(), "processes": self.reports()}
+
+        async def scale(request: dict[str, Any]) -> dict[str, Any]:
+            return {"before": await self.scale(str(request["service"]), int(request["count"]))}
+
+        async def stop(_: dict[str, Any]) -> dict[str, Any]:
+            self.stop_asked.set()
+            return {}
+
+        return {"status": status, "scale": scale, "stop": stop}

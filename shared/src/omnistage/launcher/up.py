@@ -1,0 +1,161 @@
+"""`omnistage up`: start the system, say so, and keep it until INT, TERM or `omnistage down`."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from omnistage.config import load_models
+from omnistage.errors import OmnistageError
+from omnistage.launcher.control import ask
+from omnistage.launcher.deployment import instance_counts
+from omnistage.launcher.display import Display
+from omnistage.launcher.examples import examples
+from omnistage.launcher.faults import LauncherError, StartFailed
+from omnistage.launcher.folder import DataFolder
+from omnistage.launcher.listening import listen
+from omnistage.launcher.settings import detached_environment
+from omnistage.launcher.state import read_state
+from omnistage.launcher.system import Plan, System
+
+_DETACHED_LOOK_S = 0.3
+
+
+@dataclass(frozen=True)
+class UpOptions:
+    """As given on the command line; `data` need not exist yet."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    models: tuple[Path, ...] = ()
+    data: Path = Path("data")
+    scale: Mapping[str, int] = field(default_factory=dict)
+    ready_s: float = 300.0
+
+
+def up(options: UpOptions, display: Display) -> None:
+    """Run a system until it is told to stop.
+
+    Raises:
+        OmnistageError: it could not start; whatever had been started is gone again.
+    """
+    files = tuple(path.resolve() for path in options.models)
+    models = load_models(files)
+    plan = Plan(models, files, instance_counts(models, options.scale), options.ready_s)
+    folder = DataFolder(options.data.resolve())
+    folder.prepare()
+    with closing(listen(options.host, options.port)) as listening, folder.hold():
+        fault = asyncio.run(_run(folder, listening, plan, display))
+    if fault is not None:
+        raise fault
+
+
+async def _run(folder: DataFolder, listening: socket.socket, plan: Plan, display: Display) -> OmnistageError | None:
+    """Run a system to its end; what went wrong, if anything did."""
+    fault: OmnistageError | None = None
+    async with asyncio.TaskGroup() as group:
+        system = System(group, folder, listening, plan, display)
+        _obey_signals(system)
+
+        async def serve() -> None:
+            nonlocal fault
+            try:
+                await system.serve(lambda: _announce(system, plan, display))
+            except OmnistageError as error:
+                fault = error
+                system.stop_asked.set()
+
+        serving = group.create_task(serve())
+        await system.stop_asked.wait()
+        display.close()
+        if fault is None:
+            display.line("stopping")
+        serving.cancel()
+        await system.stop()
+    return fault
+
+
+def _announce(system: System, plan: Plan, display: Display) -> None:
+    display.close()
+    display.line(examples(system.address, plan.models))
+
+
+def _obey_signals(system: System) -> None:
+    """The first INT or TERM stops the system in order, a second one at once."""
+
+    def stop() -> None:
+        if system.stop_asked.is_set():
+            system.hurry()
+        system.stop_asked.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, stop)
+
+
+def up_detached(options: UpOptions, arguments: list[str], display: Display) -> None:
+    """Start `omnistage up` in the background and wait until it is ready.
+
+    Args:
+        arguments: the command line of the launcher in the background, after `omnistage`.
+
+    Raises:
+        StartFailed: it ended; its output says why.
+    """
+    folder = DataFolder(options.data.resolve())
+    folder.prepare()
+    path = folder.logs / "launcher.log"
+    start = path.stat().st_size if path.exists() else 0
+    with path.open("ab") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "omnistage.launcher", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=detached_environment(),
+            start_new_session=True,
+        )
+    shown = b""
+    while process.poll() is None:
+        said = path.read_bytes()[start:]
+        if said != shown:
+            display.line(said[len(shown) :].decode(errors="replace").rstrip())
+            shown = said
+        if _is_ready(folder, process.pid):
+            return
+        time.sleep(_DETACHED_LOOK_S)
+    said = path.read_bytes()[start:]
+    raise StartFailed(said.decode(errors="replace").strip() or f"it ended with exit code {process.returncode}")
+
+
+def _is_ready(folder: DataFolder, pid: int) -> bool:
+    try:
+        state = read_state(folder)
+        return state.pid == pid and bool(ask(state.control, "status")["ready"])
+    except LauncherError:
+        return False
+
+
+def down(data: Path, *, wait_s: float = 10.0) -> None:
+    """Stop the system of a data folder and wait until it is gone.
+
+    Raises:
+        NotRunning: none runs.
+        LauncherError: it is still there after the wait.
+    """
+    folder = DataFolder(data.resolve())
+    state = read_state(folder)
+    ask(state.control, "stop")
+    end = time.monotonic() + wait_s
+    while folder.held():
+        if time.monotonic() > end:
+            raise LauncherError(f"the launcher (pid {state.pid}) has not ended within {wait_s:.0f} s")
+        time.sleep(0.05)
