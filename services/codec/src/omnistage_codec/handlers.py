@@ -11,7 +11,7 @@ from omnistage.contracts import AudioDelta, DecodeFrames, FrameChunk, Payload
 from omnistage.observability import names
 from omnistage.runtime.context import RequestContext
 from omnistage.runtime.worker import Handlers
-from omnistage_codec.engine import DecodeEngine, FrameBatch
+from omnistage_codec.engine import DecodeEngine, Frames
 
 Context = RequestContext[DecodeEngine[Any]]
 
@@ -24,7 +24,6 @@ async def decode_frames(context: Context, work: DecodeFrames) -> None:
     edge = context.output("gateway")
     sounds = [record for record in edge.earlier if isinstance(record, AudioDelta)]
     delivered = sounds[-1].offset + sounds[-1].payload.shape[0] if sounds else 0
-    rate = context.engine.facts().sample_rate_hz
     blocks = _Blocks(context)
     frames = _arriving(context, blocks)
     pieces = context.engine.decode(frames, seed=work.seed, voice=work.voice, skip_samples=delivered)
@@ -33,7 +32,7 @@ async def decode_frames(context: Context, work: DecodeFrames) -> None:
             await edge.send(
                 AudioDelta,
                 payload=await context.pack(piece.samples, "gateway"),
-                sample_rate_hz=rate,
+                sample_rate_hz=piece.sample_rate_hz,
                 offset=piece.offset,
                 segment=piece.segment,
                 text=piece.text,
@@ -63,12 +62,12 @@ class _Blocks:
             await self._context.release(self._held.popleft()[1])
 
 
-async def _arriving(context: Context, blocks: _Blocks) -> AsyncGenerator[FrameBatch, None]:
+async def _arriving(context: Context, blocks: _Blocks) -> AsyncGenerator[Frames, None]:
     async for record in await context.input():
         if isinstance(record, FrameChunk):
             blocks.hold(record.segment, record.payload)
             context.metrics.add(names.FRAMES, record.frames, model=context.engine_key)
-            yield FrameBatch(
+            yield Frames(
                 frames=await context.unpack(record.payload),
                 segment=record.segment,
                 segment_frame=record.segment_frame,

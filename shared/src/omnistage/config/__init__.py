@@ -1,5 +1,6 @@
 """Settings of services and the models file: the border where configuration is read and checked."""
 
+from omnistage.config.checkpoints import locate_checkpoint
 from omnistage.config.models_file import (
     EngineSpec,
     ModelsFile,
@@ -19,4 +20,5 @@ __all__ = [
     "limit_threads",
     "load_models",
     "load_settings",
+    "locate_checkpoint",
 ]

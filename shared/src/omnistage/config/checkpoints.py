@@ -1,0 +1,33 @@
+"""From a checkpoint's name in the models file to the place where it lies."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+from omnistage.errors import ConfigError
+
+PACKAGE_PREFIX = "package:"
+
+
+def locate_checkpoint(name: str) -> Path:
+    """Where a checkpoint lies on this machine.
+
+    Args:
+        name: "package:NAME/FILE" for a file inside an installed package (which is found, not imported: a package may
+            be here for its data alone), else the path of a file or folder.
+
+    Raises:
+        ConfigError: nothing is there.
+    """
+    if not name.startswith(PACKAGE_PREFIX):
+        path = Path(name).expanduser()
+    else:
+        package, _, file = name.removeprefix(PACKAGE_PREFIX).partition("/")
+        spec = importlib.util.find_spec(package) if package.isidentifier() else None
+        if spec is None or not spec.submodule_search_locations:
+            raise ConfigError(f"checkpoint {name}: package {package!r} is not installed")
+        path = Path(spec.submodule_search_locations[0]) / file
+    if not path.exists():
+        raise ConfigError(f"checkpoint {name}: {path} does not exist")
+    return path
