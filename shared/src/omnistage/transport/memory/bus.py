@@ -84,7 +84,7 @@ class MemoryBus:
     def __init__(self, broker: MemoryBroker, namespace: str, options: BusOptions | None = None) -> None:
         self.subjects = Subjects(namespace)
         self.stats = BusStats()
-        self._broker = broker
+        self.broker = broker
         self._options = options or BusOptions()
         self._queues: set[MemoryQueue] = set()
         self._logs: set[MemoryLog] = set()
@@ -108,19 +108,19 @@ class MemoryBus:
         parsed = work_subject(subject, self.subjects.namespace)
         check_body(body)
         await self._turn()
-        work = self._broker.queue(parsed.stage, parsed.model)
+        work = self.broker.queue(parsed.stage, parsed.model)
         if subject in work.items:
             return
-        queued = [item for other in self._broker.work.values() for item in other.items.values()]
+        queued = [item for other in self.broker.work.values() for item in other.items.values()]
         nbytes = sum(len(item.message.body) for item in queued) + len(body)
         if len(queued) >= self._options.work_max_msgs or nbytes > self._options.work_max_bytes:
             raise QueueFull("the work stream is full", retry_after_s=1.0)
-        work.add(Message(subject, bytes(body), dict(headers), next(self._broker.sequence)))
+        work.add(Message(subject, bytes(body), dict(headers), next(self.broker.sequence)))
         self.stats.published += 1
 
     async def work_queue(self, stage: str, model: str) -> MemoryQueue:
         await self._turn()
-        work = self._broker.queue(stage, model)
+        work = self.broker.queue(stage, model)
         queue = MemoryQueue(work, self._options.ack_wait_s, self.stats, self._queues.discard)
         self._queues.add(queue)
         return queue
@@ -129,7 +129,7 @@ class MemoryBus:
         await self._turn()
         if not token.startswith("memory."):
             raise ConfigError(f"{token!r} is no token of a claim")
-        for work in self._broker.work.values():
+        for work in self.broker.work.values():
             work.nak(token, 0.0)
 
     async def append(self, subject: str, body: bytes, headers: Mapping[str, str], *, expected: int) -> int:
@@ -158,40 +158,40 @@ class MemoryBus:
 
     async def purge_request(self, request_id: str) -> None:
         await self._turn()
-        for work in self._broker.work.values():
+        for work in self.broker.work.values():
             for item in [item for subject, item in work.items.items() if parse(subject).request_id == request_id]:
                 work.remove(item)
-        for logs in self._broker.logs.values():
+        for logs in self.broker.logs.values():
             logs.purge(lambda subject: parse(subject).request_id == request_id)
 
     async def send(self, subject: str, body: bytes, headers: Mapping[str, str] | None = None) -> None:
         check_body(body)
         await self._turn()
         message = Message(subject, bytes(body), dict(headers or {}))
-        for subscription in list(self._broker.subscriptions):
+        for subscription in list(self.broker.subscriptions):
             subscription.offer(message)
 
     async def subscribe(self, subject: str, handler: Handler) -> MemorySubscription:
         await self._turn()
-        subscription = MemorySubscription(self._broker, subject, handler, self.stats)
+        subscription = MemorySubscription(self.broker, subject, handler, self.stats)
         self._subscriptions.add(subscription)
         return subscription
 
     async def key_value(self, bucket: str, *, ttl_s: float | None = None) -> MemoryKeyValue:
         await self._turn()
-        store = self._broker.buckets.setdefault(self.subjects.bucket(bucket), MemoryKeyValue())
+        store = self.broker.buckets.setdefault(self.subjects.bucket(bucket), MemoryKeyValue())
         store.ttl_s = store.ttl_s if ttl_s is None else ttl_s
         return store
 
     async def object_store(self, bucket: str) -> MemoryObjects:
         await self._turn()
-        return self._broker.objects.setdefault(self.subjects.bucket(bucket), MemoryObjects())
+        return self.broker.objects.setdefault(self.subjects.bucket(bucket), MemoryObjects())
 
     async def bury(self, stage: str, model: str, request_id: str, body: bytes, reason: str) -> None:
         check_body(body)
         await self._turn()
-        headers = {"omni-reason": reason, "omni-request-id": request_id}
-        self._broker.dead.append(Message(self.subjects.dead(stage, model, request_id), bytes(body), headers))
+        headers = {"omni-reason": " ".join(reason.splitlines()), "omni-request-id": request_id}
+        self.broker.dead.append(Message(self.subjects.dead(stage, model, request_id), bytes(body), headers))
 
     async def close(self) -> None:
         if self._closed:
@@ -203,10 +203,10 @@ class MemoryBus:
             await log.close()
         for subscription in list(self._subscriptions):
             await subscription.close()
-        self._broker.buses.discard(self)
+        self.broker.buses.discard(self)
 
     def _logs_of(self, subject: str) -> Logs:
-        return self._broker.logs[log_subject(subject, self.subjects.namespace).kind]
+        return self.broker.logs[log_subject(subject, self.subjects.namespace).kind]
 
     async def _turn(self) -> None:
         """What every method begins with: the bus must be open, and other tasks get their turn as with a real broker."""

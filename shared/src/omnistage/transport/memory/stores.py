@@ -20,17 +20,17 @@ class MemoryKeyValue:
         check_key(key)
         check_body(value)
         await asyncio.sleep(0)
-        revision = next(self._revisions)
-        self._entries[key] = (bytes(value), revision, asyncio.get_running_loop().time())
-        return revision
+        return self._store(key, value)
 
     async def create(self, key: str, value: bytes) -> int | None:
         return await self.update(key, value, 0)
 
     async def update(self, key: str, value: bytes, revision: int) -> int | None:
         check_key(key)
+        check_body(value)
+        await asyncio.sleep(0)
         entry = self._entry(key)
-        return await self.put(key, value) if (entry[1] if entry else 0) == revision else None
+        return self._store(key, value) if (entry[1] if entry else 0) == revision else None
 
     async def get(self, key: str) -> tuple[bytes, int] | None:
         check_key(key)
@@ -45,6 +45,11 @@ class MemoryKeyValue:
     async def keys(self) -> list[str]:
         await asyncio.sleep(0)
         return sorted(key for key in list(self._entries) if self._entry(key))
+
+    def _store(self, key: str, value: bytes) -> int:
+        revision = next(self._revisions)
+        self._entries[key] = (bytes(value), revision, asyncio.get_running_loop().time())
+        return revision
 
     def _entry(self, key: str) -> tuple[bytes, int] | None:
         entry = self._entries.get(key)

@@ -163,9 +163,9 @@ class MemoryQueue:
         self._closed = False
 
     async def claim(self) -> MemoryClaim:
+        await asyncio.sleep(0)
         if self._closed:
             raise BusUnavailable("this queue is closed")
-        await asyncio.sleep(0)
         waiter = self._work.wait(self._ack_wait_s)
         self._waiting.add(waiter)
         try:
