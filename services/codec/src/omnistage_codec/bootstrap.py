@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pydantic import BaseModel, ConfigDict, Field
 
 from omnistage.config import EngineSpec
@@ -31,7 +29,7 @@ async def load(key: str, spec: EngineSpec) -> Loaded:
     """Build the engine of a models file's entry."""
     settings = checked_settings(EngineSettings, key, spec)
     model = load_model(spec.engine)
-    engine: DecodeEngine[Any] = DecodeEngine(model, DecodeConfig(slots=spec.slots, threads=settings.threads))
+    engine: DecodeEngine = DecodeEngine(model, DecodeConfig(slots=spec.slots, threads=settings.threads))
     facts = model.facts
     return Loaded(
         engine,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Any
 
 from omnistage.contracts import AudioDelta, DecodeFrames, FrameChunk, Payload
 from omnistage.observability import names
@@ -13,7 +12,7 @@ from omnistage.runtime.context import RequestContext
 from omnistage.runtime.worker import Handlers
 from omnistage_codec.engine import DecodeEngine, Frames
 
-Context = RequestContext[DecodeEngine[Any]]
+Context = RequestContext[DecodeEngine]
 
 
 async def decode_frames(context: Context, work: DecodeFrames) -> None:
