@@ -1,0 +1,138 @@
+"""deploy/: every service is limited, checked and scalable, and the dashboard shows metrics that exist."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from omnistage.config import ServiceSettings
+from omnistage.observability import names
+from omnistage.pipelines import GATEWAY
+
+SHOWN = (
+    names.TIME_TO_FIRST_TOKEN,
+    names.TIME_TO_FIRST_AUDIO,
+    names.REAL_TIME_FACTOR,
+    names.CLIENT_UNDERRUNS,
+    names.QUEUE_DEPTH,
+    names.QUEUE_WAIT,
+    names.HOP_SECONDS,
+    names.TENSOR_BYTES,
+    names.BATCH_SIZE,
+    names.STEP_SECONDS,
+    names.ARENA_USED,
+    names.REDELIVERIES,
+    names.RESUMPTIONS,
+    names.REFUSALS,
+)
+"""What an operator must see."""
+
+
+def _yaml(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return content
+
+
+@pytest.fixture(scope="module")
+def compose(root: Path) -> dict[str, Any]:
+    return _yaml(root / "deploy" / "compose.yaml")
+
+
+def test_every_container_has_limits_and_a_health_check(root: Path, compose: dict[str, Any]) -> None:
+    for name, service in compose["services"].items():
+        assert "mem_limit" in service, name
+        assert service["restart"] == "unless-stopped", name
+        dockerfile = root / service["build"]["dockerfile"] if "build" in service else None
+        assert "healthcheck" in service or (dockerfile and "HEALTHCHECK" in dockerfile.read_text(encoding="utf-8")), (
+            name
+        )
+        for needed, how in service.get("depends_on", {}).items():
+            assert needed in compose["services"]
+            assert how["condition"] in ("service_healthy", "service_started")
+
+
+def test_stages_can_be_scaled(compose: dict[str, Any], services: list[str]) -> None:
+    for name in services:
+        service = compose["services"][name]
+        assert "container_name" not in service
+        assert "hostname" not in service
+        assert "OMNISTAGE_INSTANCE" not in service["environment"]
+        assert ("ports" in service) == (name == GATEWAY)
+        assert "arena:/arena" in service["volumes"]
+
+
+def test_the_environment_names_settings_that_exist(compose: dict[str, Any], services: list[str]) -> None:
+    known = {f"OMNISTAGE_{name.upper()}" for name in ServiceSettings.model_fields}
+    for name in services:
+        if name != GATEWAY:
+            assert set(compose["services"][name]["environment"]) <= known
+
+
+def test_the_example_names_every_variable_and_its_default(root: Path) -> None:
+    text = "".join(
+        (root / "deploy" / name).read_text(encoding="utf-8") for name in ("compose.yaml", "compose.observability.yaml")
+    )
+    used = dict(re.findall(r"\$\{([A-Z_]+):?-([^}]*)\}", text))
+    used.pop("OMNISTAGE_VERSION")
+    example = dict(
+        line.split("=", 1)
+        for line in (root / "deploy" / ".env.example").read_text(encoding="utf-8").splitlines()
+        if line and not line.startswith("#")
+    )
+    assert example == used
+
+
+def test_images_run_without_privileges_or_tools(root: Path, services: list[str]) -> None:
+    for service in services:
+        text = (root / "services" / service / "Dockerfile").read_text(encoding="utf-8")
+        build, final = text.split("\nFROM ")[1:]
+        assert "-c constraints.txt" in build
+        assert "USER 10001:10001" in final
+        assert "org.opencontainers.image.version" in final
+        assert "pip install" not in final
+        assert "apt-get" not in final
+        assert "OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE" in final
+
+
+def _expressions(node: Any) -> list[str]:
+    if isinstance(node, dict):
+        own = [node["expr"]] if isinstance(node.get("expr"), str) else []
+        return own + [found for value in node.values() for found in _expressions(value)]
+    return [found for value in node for found in _expressions(value)] if isinstance(node, list) else []
+
+
+@pytest.fixture(scope="module")
+def expressions(root: Path) -> list[str]:
+    board = root / "deploy" / "observability" / "grafana" / "dashboards" / "omnistage.json"
+    return _expressions(json.loads(board.read_text(encoding="utf-8")))
+
+
+def test_the_dashboard_shows_metrics_that_exist(expressions: list[str]) -> None:
+    exported = {metric.exposed: metric for metric in names.METRICS}
+    for expression in expressions:
+        for name in re.findall(r"omnistage_[a-z_]+", expression):
+            metric = exported.get(name.removesuffix("_bucket"))
+            assert metric is not None, name
+            assert name.endswith("_bucket") == isinstance(metric, names.Histogram), name
+            grouped = re.search(r"by \(([a-z_, ]+)\)", expression)
+            assert grouped, expression
+            labels = {label.strip() for label in grouped[1].split(",")} - {"le"}
+            assert labels <= {*names.FIXED_LABELS, *metric.labels}, expression
+
+
+def test_the_dashboard_shows_what_matters(expressions: list[str]) -> None:
+    text = " ".join(expressions)
+    missing = [metric.name for metric in SHOWN if not re.search(rf"\b{metric.exposed}(_bucket)?\b", text)]
+    assert missing == []
+
+
+def test_prometheus_finds_every_service(root: Path, services: list[str]) -> None:
+    jobs = _yaml(root / "deploy" / "observability" / "prometheus" / "prometheus.yml")["scrape_configs"]
+    names_found = {name for job in jobs for entry in job["dns_sd_configs"] for name in entry["names"]}
+    assert names_found == set(services)
+    assert all(job["honor_labels"] for job in jobs)
