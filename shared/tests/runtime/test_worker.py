@@ -1,0 +1,307 @@
+"""A worker turns whatever its handler does into the right end of the request. Real bus rules, in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from omnistage.config import EngineSpec
+from omnistage.contracts import AnyRecord, End, Failed, GenerateText, Opened, Sampling, TextDelta, decode_record, encode
+from omnistage.errors import InvalidRequest, QueueFull
+from omnistage.observability import Metrics, names, setup_tracing
+from omnistage.runtime.context import REQUESTS_BUCKET, RequestContext
+from omnistage.runtime.engines import HostedEngine, Loaded
+from omnistage.runtime.meta import Meta
+from omnistage.runtime.neighbours import Neighbours
+from omnistage.runtime.telemetry import Telemetry
+from omnistage.runtime.worker import Handler, Worker
+from omnistage.tensors.plane import memory_plane
+from omnistage.transport import Bus
+from omnistage.transport.memory import MemoryBroker, MemoryBus
+from omnistage.transport.topology import Topology
+
+SPEC = EngineSpec(service="thinker", engine="fake", slots=2)
+
+
+class FakeEngine:
+    async def warm(self) -> None:
+        return
+
+    async def close(self) -> None:
+        return
+
+
+async def load(_key: str, _spec: EngineSpec) -> Loaded:
+    return Loaded(FakeEngine())
+
+
+class Stage:
+    """A worker with one handler, its bus, and what the gateway would see."""
+
+    def __init__(self, bus: Bus, worker: Worker, hosted: HostedEngine, metrics: Metrics) -> None:
+        self.bus = bus
+        self.worker = worker
+        self.hosted = hosted
+        self.metrics = metrics
+
+    async def submit(self, request_id: str, deadline_s: float = 30.0, body: bytes | None = None) -> None:
+        work = GenerateText(
+            request_id=request_id,
+            pipeline="text",
+            node="thinker",
+            route={"thinker": "m"},
+            messages=(),
+            sampling=Sampling(),
+        )
+        await self.bus.publish_work(
+            self.bus.subjects.work("thinker", "m", request_id),
+            encode(work) if body is None else body,
+            Meta(deadline=time.time() + deadline_s).to_headers(),
+        )
+
+    def subject(self, request_id: str) -> str:
+        return self.bus.subjects.out("thinker", "m", request_id, "thinker-gateway")
+
+    async def records(self, request_id: str) -> list[AnyRecord]:
+        return [decode_record(message.body) for message in await self.bus.read(self.subject(request_id))]
+
+    async def ended(self, request_id: str) -> list[AnyRecord]:
+        """All records, once the last of them is an end."""
+        async with asyncio.timeout(10):
+            async for message in await self.bus.follow(self.subject(request_id)):
+                if isinstance(decode_record(message.body), End | Failed):
+                    break
+        await self.idle()
+        return await self.records(request_id)
+
+    async def idle(self) -> None:
+        async with asyncio.timeout(10):
+            while self.worker.running:
+                await asyncio.sleep(0.005)
+
+
+@asynccontextmanager
+async def stage(handler: Handler, broker: MemoryBroker | None = None, name: str = "one") -> AsyncIterator[Stage]:
+    bus = MemoryBus(broker or MemoryBroker(), "t")
+    await bus.ensure(Topology.of("t", [("thinker", "m")]))
+    metrics = Metrics("thinker", name)
+    worker = Worker(
+        bus=bus,
+        plane=memory_plane(),
+        tombstones=await bus.key_value(REQUESTS_BUCKET),
+        service="thinker",
+        instance=name,
+        handlers={GenerateText: handler},
+        telemetry=Telemetry(metrics, setup_tracing("thinker", name, "0", None)),
+        neighbours=Neighbours(bus, ""),
+    )
+    hosted = HostedEngine("m", SPEC)
+    await hosted.load(load)
+    await worker.serve(hosted)
+    try:
+        yield Stage(bus, worker, hosted, metrics)
+    finally:
+        await worker.drain(0)
+        await bus.close()
+
+
+async def say(context: RequestContext[Any], *words: str) -> None:
+    for word in words:
+        await context.output("gateway").send(TextDelta, text=word)
+
+
+def words(records: list[AnyRecord]) -> list[str]:
+    return [record.text for record in records if isinstance(record, TextDelta)]
+
+
+async def test_a_handler_that_finishes_leaves_a_whole_log_and_no_work() -> None:
+    async def handler(context: RequestContext[Any], _work: Any) -> None:
+        await say(context, "a", "b")
+        await context.output("gateway").finish()
+
+    async with stage(handler) as one:
+        await one.submit("r")
+        records = await one.ended("r")
+        assert isinstance(records[0], Opened)
+        assert words(records) == ["a", "b"]
+        assert records[-1] == End(request_id="r", edge="thinker-gateway", epoch=1, seq=2, count=2)
+        await one.worker.count_pending(one.hosted)
+        assert (one.hosted.queue, one.hosted.running) == (0, {})
+        assert one.metrics.value(names.WORK_DONE, model="m", outcome="ok") == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "param", "code"),
+    [
+        (InvalidRequest("no", param="input"), 400, "input", "invalid_value"),
+        (QueueFull("full"), 503, None, "queue_full"),
+        (ZeroDivisionError("secret"), 500, None, "stage_failed"),
+    ],
+)
+async def test_an_error_ends_the_log_as_itself(error: Exception, status: int, param: str | None, code: str) -> None:
+    async def handler(context: RequestContext[Any], _work: Any) -> None:
+        await say(context, "a")
+        raise error
+
+    async with stage(handler) as one:
+        await one.submit("r")
+        records = await one.ended("r")
+        last = records[-1]
+        assert isinstance(last, Failed)
+        assert (last.failure.status, last.failure.param, last.failure.code) == (status, param, code)
+        assert last.failure.stage == "thinker"
+        assert "secret" not in last.failure.message
+        await one.submit("next")
+        assert isinstance((await one.ended("next"))[-1], Failed)
+
+
+async def test_a_handler_that_forgets_an_end_is_a_failure() -> None:
+    async def handler(context: RequestContext[Any], _work: Any) -> None:
+        await say(context, "a")
+
+    async with stage(handler) as one:
+        await one.submit("r")
+        last = (await one.ended("r"))[-1]
+        assert isinstance(last, Failed)
+        assert "thinker-gateway" in last.failure.message
+
+
+async def test_a_deadline_ends_the_work() -> None:
+    async def handler(_context: RequestContext[Any], _work: Any) -> None:
+        await asyncio.Event().wait()
+
+    async with stage(handler) as one:
+        await one.submit("r", deadline_s=0.1)
+        last = (await one.ended("r"))[-1]
+        assert isinstance(last, Failed)
+        assert (last.failure.status, last.failure.code) == (504, "deadline_exceeded")
+
+
+async def test_cancelling_stops_the_handler_and_frees_its_slot() -> None:
+    started, stopped = asyncio.Event(), asyncio.Event()
+
+    async def handler(_context: RequestContext[Any], _work: Any) -> None:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    async with stage(handler) as one:
+        await one.submit("r")
+        await started.wait()
+        one.worker.cancel("r")
+        one.worker.cancel("r")
+        await one.idle()
+        assert stopped.is_set()
+        assert one.hosted.running == {}
+        assert not any(isinstance(record, End | Failed) for record in await one.records("r"))
+        await one.worker.count_pending(one.hosted)
+        assert one.hosted.queue == 0
+        assert one.metrics.value(names.CANCELLATIONS, model="m") == 1
+
+
+async def test_work_of_a_request_that_is_over_is_dropped() -> None:
+    called = False
+
+    async def handler(_context: RequestContext[Any], _work: Any) -> None:
+        nonlocal called
+        called = True
+
+    async with stage(handler) as one:
+        await (await one.bus.key_value(REQUESTS_BUCKET)).put("r", b"cancelled")
+        await one.submit("r")
+        async with asyncio.timeout(5):
+            while one.metrics.value(names.WORK_DONE, model="m", outcome="cancelled") == 0:
+                await asyncio.sleep(0.005)
+        assert not called
+        assert await one.records("r") == []
+
+
+async def test_unreadable_work_is_buried_and_the_worker_goes_on() -> None:
+    async def handler(context: RequestContext[Any], _work: Any) -> None:
+        await context.output("gateway").finish()
+
+    async with stage(handler) as one:
+        await one.submit("bad", body=b"\xc1")
+        await one.submit("good")
+        assert isinstance((await one.ended("good"))[-1], End)
+        await one.worker.count_pending(one.hosted)
+        assert one.hosted.queue == 0
+
+
+async def test_a_stopping_worker_hands_its_work_to_another_which_goes_on_where_it_was() -> None:
+    started = asyncio.Event()
+
+    async def first(context: RequestContext[Any], _work: Any) -> None:
+        await say(context, "a", "b")
+        started.set()
+        await asyncio.Event().wait()
+
+    async def second(context: RequestContext[Any], _work: Any) -> None:
+        assert context.resumed
+        assert words(list(context.output("gateway").earlier)) == ["a", "b"]
+        await say(context, "c")
+        await context.output("gateway").finish()
+
+    broker = MemoryBroker()
+    async with stage(first, broker, "one") as one:
+        await one.submit("r")
+        await started.wait()
+        async with stage(second, broker, "two") as two:
+            await one.worker.drain(0)
+            records = await two.ended("r")
+            assert words(records) == ["a", "b", "c"]
+            assert [record.epoch for record in records if isinstance(record, TextDelta)] == [1, 1, 2]
+            assert two.metrics.value(names.RESUMPTIONS, model="m") == 1
+
+
+async def test_a_holder_that_was_overtaken_can_write_nothing_more() -> None:
+    started, overtaken = asyncio.Event(), asyncio.Event()
+
+    async def slow(context: RequestContext[Any], _work: Any) -> None:
+        await say(context, "a")
+        started.set()
+        await overtaken.wait()
+        await say(context, "stale")
+
+    async with stage(slow) as one:
+        await one.submit("r")
+        await started.wait()
+        last = (await one.bus.read(one.subject("r")))[-1].sequence
+        opened = Opened(request_id="r", edge="thinker-gateway", epoch=2, seq=1, instance="two")
+        await one.bus.append(one.subject("r"), encode(opened), {}, expected=last)
+        overtaken.set()
+        await one.idle()
+        assert words(await one.records("r")) == ["a"]
+        assert one.metrics.value(names.WORK_DONE, model="m", outcome="fenced") == 1
+
+
+async def test_no_more_requests_run_than_there_are_slots() -> None:
+    running, most, go = 0, 0, asyncio.Event()
+
+    async def handler(context: RequestContext[Any], _work: Any) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await go.wait()
+        running -= 1
+        await context.output("gateway").finish()
+
+    async with stage(handler) as one:
+        for number in range(5):
+            await one.submit(f"r{number}")
+        async with asyncio.timeout(5):
+            while running < SPEC.slots:
+                await asyncio.sleep(0.005)
+        await one.worker.count_pending(one.hosted)
+        assert one.hosted.queue == 3
+        go.set()
+        for number in range(5):
+            assert isinstance((await one.ended(f"r{number}"))[-1], End)
+        assert most == SPEC.slots
