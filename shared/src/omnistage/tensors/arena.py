@@ -78,7 +78,7 @@ def partition_files(folder: Path) -> list[Path]:
     """The partition files of an arena, in order of name."""
     try:
         return sorted(path for path in folder.iterdir() if is_partition_name(path.name))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
 
 

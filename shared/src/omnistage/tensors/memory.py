@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 
 from omnistage.contracts import TensorRef
-from omnistage.errors import TensorGone, TensorStoreFull
+from omnistage.errors import TensorError, TensorGone, TensorStoreFull
 from omnistage.tensors.store import Array, checksum, to_bytes, verified
 
 
@@ -46,9 +46,11 @@ class MemoryTensorStore:
         self._slots = itertools.count()
         self._own: set[str] = set()
         self._capacity_bytes = capacity_bytes
+        self._is_closed = False
 
     async def put(self, array: Array, *, request_id: str, lease_s: float) -> TensorRef:
         """See `TensorStore.put`."""
+        self._check_open()
         data, dtype, shape = to_bytes(array)
         if self._capacity_bytes and self._used_bytes() + data.nbytes > self._capacity_bytes:
             await self.sweep()
@@ -71,6 +73,7 @@ class MemoryTensorStore:
 
     async def get(self, ref: TensorRef) -> Array:
         """See `TensorStore.get`."""
+        self._check_open()
         block = self._space.blocks.get(ref.id)
         if block is None or block.generation != ref.generation or block.lease <= time.time():
             raise TensorGone(f"block {ref.id} is gone")
@@ -78,12 +81,14 @@ class MemoryTensorStore:
 
     async def release(self, ref: TensorRef) -> None:
         """See `TensorStore.release`."""
+        self._check_open()
         block = self._space.blocks.get(ref.id)
         if block is not None and block.generation == ref.generation:
             del self._space.blocks[ref.id]
 
     async def forget(self, request_id: str) -> int:
         """See `TensorStore.forget`."""
+        self._check_open()
         doomed = [i for i, block in self._own_blocks().items() if block.request_id == request_id]
         for block_id in doomed:
             del self._space.blocks[block_id]
@@ -91,6 +96,7 @@ class MemoryTensorStore:
 
     async def sweep(self) -> int:
         """See `TensorStore.sweep`."""
+        self._check_open()
         now = time.time()
         doomed = [i for i, block in self._space.blocks.items() if block.lease <= now]
         for block_id in doomed:
@@ -103,6 +109,11 @@ class MemoryTensorStore:
 
     async def close(self) -> None:
         """See `TensorStore.close`."""
+        self._is_closed = True
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise TensorError("the store is closed")
 
     def _own_blocks(self) -> dict[str, _Block]:
         held = {i: block for i in self._own if (block := self._space.blocks.get(i)) is not None}

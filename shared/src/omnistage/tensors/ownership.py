@@ -43,8 +43,11 @@ def open_partition(folder: Path, *, namespace: str, instance: str, capacity_byte
         ConfigError: the folder cannot be used, or its filesystem has no room.
     """
     units = max(1, -(-capacity_bytes // UNIT_BYTES))
-    sweep_folder(folder)
-    adopted = _adopt(folder, units)
+    try:
+        sweep_folder(folder)
+        adopted = _adopt(folder, units)
+    except OSError as error:
+        raise ConfigError(f"no arena in {folder}: {error.strerror or error}") from error
     return adopted if adopted is not None else create_partition(folder, namespace, instance, units)
 
 

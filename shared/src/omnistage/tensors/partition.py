@@ -54,7 +54,7 @@ class OwnedPartition:
             return (self.view.units - self._slabs.free_units) * UNIT_BYTES
 
     def allocate(self, nbytes: int) -> Span | None:
-        """Room for so many bytes, or None. The caller publishes or frees it.
+        """Room for so many bytes, or None. The caller hands it to `write`.
 
         Raises:
             TensorError: called in a fork of the owner.
@@ -69,20 +69,23 @@ class OwnedPartition:
             return span
 
     def write(self, span: Span, array: Array, request: int, lease_us: int) -> tuple[Block, ByteArray]:
-        """Copy an array into a span and publish it; returns the block and its bytes in place."""
-        dtype = wire_dtype(array)
-        block = Block(span, self.view.begin(span), request, lease_us)
-        data = self.view.data(span)[: array.size * dtype.itemsize]
-        np.copyto(data.view(dtype).reshape(array.shape), array)
+        """Copy an array into a span and publish it; returns the block and its bytes in place.
+
+        The span is this call's own until then: on an error it is freed, whatever the caller has done meanwhile.
+        """
+        try:
+            dtype = wire_dtype(array)
+            block = Block(span, self.view.begin(span), request, lease_us)
+            data = self.view.data(span)[: array.size * dtype.itemsize]
+            np.copyto(data.view(dtype).reshape(array.shape), array)
+        except BaseException:
+            with self._lock:
+                self._free(span)
+            raise
         with self._lock:
             self._live[span.unit] = block
             self.view.publish(block, data.nbytes)
         return block, data
-
-    def free(self, span: Span) -> None:
-        """Give back a span, published or not."""
-        with self._lock:
-            self._free(span)
 
     def release(self, unit: int, generation: int) -> None:
         """Free the block at a unit if it is still this generation."""

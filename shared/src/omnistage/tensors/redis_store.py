@@ -197,14 +197,14 @@ def _key(ref: TensorRef) -> str:
 async def _check_memory_policy(client: Redis) -> int:
     """Warn of a server that would drop blocks when full; returns its memory limit in bytes (0 if none)."""
     try:
-        settings: dict[str, str] = await client.config_get("maxmemory", "maxmemory-policy")
+        settings = await client.config_get("maxmemory", "maxmemory-policy")
     except ResponseError:
         _log.warning("the tensor server does not show its settings: make sure that maxmemory-policy is noeviction")
         return 0
     policy = settings["maxmemory-policy"]
     if policy != "noeviction":
         _log.warning("the tensor server has maxmemory-policy %s and may drop blocks: set it to noeviction", policy)
-    return int(settings["maxmemory"])
+    return int(settings["maxmemory"] or 0)
 
 
 @contextmanager

@@ -64,7 +64,7 @@ class ShmTensorStore:
 
     async def put(self, array: Array, *, request_id: str, lease_s: float) -> TensorRef:
         """See `TensorStore.put`."""
-        partition = self._partition
+        partition = self.partition
         dtype = wire_dtype(array)
         nbytes = array.size * dtype.itemsize
         span = await self._room(partition, nbytes)
@@ -103,7 +103,7 @@ class ShmTensorStore:
 
     async def release(self, ref: TensorRef) -> None:
         """See `TensorStore.release`."""
-        partition = self._partition
+        partition = self.partition
         try:
             view = self._map(ref)
             unit = view.unit_at(ref.offset)
@@ -117,11 +117,11 @@ class ShmTensorStore:
     async def forget(self, request_id: str) -> int:
         """See `TensorStore.forget`."""
         request = request_hash(request_id)
-        return self._partition.forget(request) + await asyncio.to_thread(forget_dead, self._folder, request)
+        return self.partition.forget(request) + await asyncio.to_thread(forget_dead, self._folder, request)
 
     async def sweep(self) -> int:
         """See `TensorStore.sweep`."""
-        reclaimed = self._partition.sweep() + await asyncio.to_thread(sweep_folder, self._folder)
+        reclaimed = self.partition.sweep() + await asyncio.to_thread(sweep_folder, self._folder)
         for name in [name for name in self._maps if not (self._folder / name).exists()]:
             del self._maps[name]
         return reclaimed
@@ -138,7 +138,12 @@ class ShmTensorStore:
             await asyncio.to_thread(partition.close)
 
     @property
-    def _partition(self) -> OwnedPartition:
+    def partition(self) -> OwnedPartition:
+        """This process's own partition.
+
+        Raises:
+            TensorError: the store is closed.
+        """
         if self._owned is None:
             raise TensorError("the store is closed")
         return self._owned
@@ -172,14 +177,15 @@ class ShmTensorStore:
 async def _write(partition: OwnedPartition, write: Callable[[], TensorRef], span: Span, nbytes: int) -> TensorRef:
     """Run a write to its end even if its caller is cancelled: a span under a writer's hands is never given on."""
     if nbytes < OFF_LOOP_BYTES:
-        try:
-            return write()
-        except BaseException:
-            partition.free(span)
-            raise
+        return write()
+
+    def take_back(done: asyncio.Future[TensorRef]) -> None:
+        if not done.cancelled() and done.exception() is None:
+            partition.release(span.unit, done.result().generation)
+
     writing = asyncio.get_running_loop().run_in_executor(None, write)
     try:
         return await asyncio.shield(writing)
-    except BaseException:
-        writing.add_done_callback(lambda _: partition.free(span))
+    except asyncio.CancelledError:
+        writing.add_done_callback(take_back)
         raise

@@ -23,7 +23,7 @@ class Span(NamedTuple):
 def class_units(nbytes: int) -> int:
     """Units that a block of so many bytes takes: the next size class, an eighth of a power of two apart."""
     units = max(1, -(-nbytes // UNIT_BYTES))
-    step = max(1, (1 << (units - 1).bit_length()) >> 3)
+    step = max(1, (1 << (units - 1).bit_length()) >> 4)
     return -(-units // step) * step
 
 
@@ -44,7 +44,9 @@ class SlabAllocator:
 
     def allocate(self, nbytes: int) -> Span | None:
         """A span for so many bytes, or None when no run is long enough. The most recently freed comes first."""
-        wanted = class_units(nbytes)
+        if nbytes > self._units * UNIT_BYTES:
+            return None
+        wanted = min(class_units(nbytes), self._units)
         order = (wanted - 1).bit_length()
         found = next((o for o in range(order, len(self._free)) if self._free[o]), None)
         if found is None:
@@ -57,6 +59,7 @@ class SlabAllocator:
     def free(self, span: Span) -> None:
         """Give a span back; it must be one that `allocate` returned or that was taken from the start."""
         self._give(span)
+        assert self.free_units <= self._units, f"{span} was freed twice"
 
     def _allocate_joined(self, wanted: int) -> Span | None:
         """A span over adjacent runs: buddies of a length that is no power of two never merge into one run."""
