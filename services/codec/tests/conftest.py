@@ -1,0 +1,30 @@
+"""Frames to decode: drawn at random, but shaped like speech."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from omnistage_codec.models.hibari import layout
+
+MakeFrames = Callable[..., NDArray[np.float32]]
+
+
+def make_frames(count: int, *, seed: int = 0, f0: NDArray[np.float32] | float | None = None) -> NDArray[np.float32]:
+    """[count, WIDTH] frames; by default voiced in stretches, with a moving pitch."""
+    rng = np.random.default_rng(seed)
+    frames = rng.standard_normal((count, layout.WIDTH)).astype(np.float32)
+    for branch, level in (("lh", -2.0), ("ln", -4.0), ("lr", -4.0)):
+        frames[:, layout.columns(branch)] += np.float32(level)
+    pitch = np.clip(180.0 + np.cumsum(rng.standard_normal(count) * 12.0), 60.0, 500.0)
+    voiced = np.cumsum(rng.random(count) < 0.15) % 2 == 0
+    frames[:, layout.F0_COLUMN] = np.where(voiced, pitch, -0.5) if f0 is None else f0
+    return frames
+
+
+@pytest.fixture(scope="session", name="make_frames")
+def _make_frames() -> MakeFrames:
+    return make_frames

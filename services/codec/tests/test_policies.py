@@ -1,0 +1,149 @@
+"""Growth of steps, chunks that go together, what a new holder skips, reading ahead, 16-bit samples."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import numpy as np
+import pytest
+
+from omnistage.errors import StageFailed
+from omnistage_codec.engine.batches import Frames, GrowthPolicy, fits, join
+from omnistage_codec.engine.pcm import to_int16
+from omnistage_codec.engine.read_ahead import ReadAhead
+from omnistage_codec.engine.resume import DeliveredFilter
+
+
+def chunk(count: int, *, segment: int = 0, start: int = 0, end: bool = False, text: str = "") -> Frames:
+    return Frames(
+        frames=np.arange(start, start + count, dtype=np.float32)[:, None],
+        segment=segment,
+        segment_frame=start,
+        segment_end=end,
+        text=text,
+    )
+
+
+def test_steps_grow_to_a_limit() -> None:
+    policy = GrowthPolicy(first_frames=16, factor=2.0, max_frames=80)
+    assert [policy.limit(step) for step in (0, 1, 2, 3, 4, 10_000)] == [16, 32, 64, 80, 80, 80]
+
+
+def test_chunks_of_one_segment_go_together_up_to_the_limit() -> None:
+    first = chunk(8)
+    assert fits([], chunk(500), 16)
+    assert fits([first], chunk(8, start=8), 16)
+    assert not fits([first], chunk(9, start=8), 16)
+    assert not fits([first], chunk(1, segment=1), 16)
+    assert not fits([chunk(8, end=True)], chunk(1), 16)
+
+
+def test_join_keeps_order_and_text() -> None:
+    joined = join([chunk(2, start=3, text="said"), chunk(3, start=5, end=True)])
+    assert joined.frames[:, 0].tolist() == [3, 4, 5, 6, 7]
+    assert (joined.segment_frame, joined.segment_end, joined.text) == (3, True, "said")
+
+
+def _run_filter(chunks: list[Frames], skip_samples: int) -> tuple[int, list[tuple[int, int]]]:
+    delivered = DeliveredFilter(skip_samples=skip_samples, samples_per_frame=10)
+    passed, released = 0, []
+    for item in chunks:
+        more, ready = delivered.push(item)
+        passed += more
+        released += [(part.segment, part.segment_frame) for part in ready]
+    delivered.finish()
+    return passed, released
+
+
+@pytest.mark.parametrize(
+    ("skip_samples", "passed", "first"),
+    [
+        (0, 0, (0, 0)),
+        (1, 0, (0, 0)),
+        (49, 0, (0, 0)),
+        (50, 50, (1, 0)),
+        (51, 50, (1, 0)),
+        (79, 50, (1, 0)),
+        (80, 80, (2, 0)),
+        (89, 80, (2, 0)),
+        (90, 90, None),
+        (500, 90, None),
+    ],
+)
+def test_delivered_segments_are_passed_over(skip_samples: int, passed: int, first: tuple[int, int] | None) -> None:
+    chunks = [
+        chunk(2),
+        chunk(3, start=2, end=True),
+        chunk(3, segment=1, end=True),
+        chunk(1, segment=2),
+        chunk(0, segment=2, start=1, end=True),
+    ]
+    was_passed, released = _run_filter(chunks, skip_samples)
+    assert was_passed == passed
+    assert (released[0] if released else None) == first
+    everything = [(item.segment, item.segment_frame) for item in chunks]
+    assert released == everything[len(everything) - len(released) :]
+
+
+def test_input_that_ends_in_a_held_segment_is_an_error() -> None:
+    with pytest.raises(StageFailed, match="within segment 0"):
+        _run_filter([chunk(2)], 1000)
+
+
+def test_int16_clips_and_rounds() -> None:
+    samples = np.array([0.0, 1.0, -1.0, 1.7, -9.0, 0.5 / 32767, 1.5 / 32767, -1.5 / 32767, 0.3], np.float32)
+    assert to_int16(samples).tolist() == [0, 32767, -32767, 32767, -32767, 0, 2, -2, 9830]
+    assert to_int16(samples).dtype == np.int16
+
+
+async def _count(to: int, read: list[int]) -> AsyncIterator[int]:
+    for number in range(to):
+        read.append(number)
+        yield number
+
+
+async def test_reads_ahead_up_to_the_limit_in_order() -> None:
+    read: list[int] = []
+    taken: list[int] = []
+    async with ReadAhead(_count(10, read), limit=3) as waiting:
+        while await waiting.wait():
+            for _ in range(5):
+                await asyncio.sleep(0)
+            assert len(read) <= len(taken) + 4  # three kept, one in the reader's hand
+            taken.append(await waiting.take())
+    assert taken == list(range(10))
+
+
+async def test_an_error_comes_after_the_items_before_it() -> None:
+    async def broken() -> AsyncIterator[int]:
+        yield 1
+        raise StageFailed("no more")
+
+    taken: list[int] = []
+
+    async def take_all() -> None:
+        async with ReadAhead(broken(), limit=3) as waiting:
+            while await waiting.wait():
+                taken.append(await waiting.take())
+
+    with pytest.raises(StageFailed, match="no more"):
+        await take_all()
+    assert taken == [1]
+
+
+async def test_leaving_ends_the_reader() -> None:
+    ended = asyncio.Event()
+
+    async def endless() -> AsyncIterator[int]:
+        try:
+            yield 1
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    before = asyncio.all_tasks()
+    async with ReadAhead(endless(), limit=3) as waiting:
+        assert await waiting.wait()
+    assert ended.is_set()
+    assert asyncio.all_tasks() == before
