@@ -15,6 +15,7 @@ MAX_PHONEMES = 400
 _PUNCTUATION = re.compile(r"(?<=[.!?…,;:—])\s+")
 _SPOKEN = re.compile(r"[^\s\W\d_]")
 _LINK = re.compile(r"\]\(")
+_LONG_NUMBER = re.compile(r"\d(?:,?\d){18,}")
 
 
 class Pronouncer(Protocol):
@@ -41,10 +42,24 @@ def load_vocabulary() -> dict[str, int]:
 def pronounce(rules: Pronouncer, text: str) -> tuple[str, ...]:
     """Phonemes of a clause, at most MAX_PHONEMES in each string; none if there is nothing to be heard.
 
-    The pronunciation rules would take `[word](/phonemes/)` as phonemes to be spoken; here that is text like any other.
+    Two things the rules would do are kept from them: to take `[word](/phonemes/)` as phonemes to be spoken, and to
+    name numbers beyond their largest scale, whose digits are read one by one instead.
     """
-    phonemes = rules(_LINK.sub("] (", text))
+    plain = _LINK.sub("] (", text)
+    plain = _LONG_NUMBER.sub(lambda number: " ".join(number.group().replace(",", "")), plain)
+    try:
+        phonemes = rules(plain)
+    except Exception:  # noqa: BLE001 - written for tidy text, the rules may raise anything on other text
+        phonemes = " ".join(_pronounce_word(rules, word) for word in plain.split())
     return tuple(piece for piece in split_phonemes(phonemes) if _SPOKEN.search(piece))
+
+
+def _pronounce_word(rules: Pronouncer, word: str) -> str:
+    """A word by itself; one that the rules cannot read is spelt."""
+    try:
+        return rules(word)
+    except Exception:  # noqa: BLE001 - as above
+        return " ".join(rules(character) for character in word if character.isalnum())
 
 
 def split_phonemes(phonemes: str, limit: int = MAX_PHONEMES) -> list[str]:

@@ -93,5 +93,6 @@ def _greek_name(letter: str) -> str | None:
 
 
 def _script(character: str) -> str:
-    """The first word of the character's Unicode name, which names its script."""
-    return unicodedata.name(character, "an unknown").split()[0].capitalize()
+    """Name of a character's script: the first word of its Unicode name."""
+    name = unicodedata.name(character, "UNKNOWN").split()[0].capitalize()
+    return "Chinese" if name == "Cjk" else name
