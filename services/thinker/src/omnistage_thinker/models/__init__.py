@@ -1,0 +1,1 @@
+"""Model families of the thinker, behind `omnistage.ar.runner.LogitsModel`, and how checkpoints are read."""
