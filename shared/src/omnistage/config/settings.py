@@ -26,12 +26,17 @@ class ServiceSettings(BaseSettings):
         namespace: first token of every subject, stream, bucket and key.
         instance: name of this process in subjects and metrics; made up when not given.
         bus_url: "nats://host:port", several separated by commas, or "memory://" inside one process.
+        bus_user, bus_password: credentials for the broker; None for none.
         redis_url: tensor store for readers on other hosts; None for none.
-        arena_dir, arena_mb: folder and size of this instance's shared-memory partition; 0 for none.
+        arena_dir: folder of the shared-memory arena, the same for all services of a host; None for none.
+        arena_mb: size of this instance's part of the arena in MiB; 0 for none.
         models: the models file and its overlays, in order.
         engines: which engines of the models file this instance runs; empty for all of its service.
+        metrics_host: address that the metrics port listens on.
         metrics_port: serves /metrics, /health and /ready; None for none.
         otlp_endpoint: OpenTelemetry collector (HTTP), or "file:PATH" for one JSON line per span; None for none.
+        log_level: "debug", "info", "warning" or "error".
+        log_json: one JSON object per line; else text for people.
         threads: OpenMP threads of this process.
         drain_s: how long running requests may finish after a stop was asked for.
         parent_pid: leave when this process is gone; None for none.
