@@ -6,7 +6,7 @@ import os
 import secrets
 import socket
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -82,7 +82,7 @@ def load_settings(kind: type[S], service: str) -> S:
     unknown = sorted(name for name in os.environ if name.startswith(PREFIX) and name not in known)
     if unknown:
         raise ConfigError(f"unknown settings in the environment: {', '.join(unknown)}")
-    values = {
+    values: dict[str, Any] = {
         name: ServiceSettings.split_names(os.environ[PREFIX + name.upper()])
         for name, field in kind.model_fields.items()
         if any(isinstance(part, type) and part is NoDecode for part in field.metadata)
