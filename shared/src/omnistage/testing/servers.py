@@ -17,6 +17,7 @@ from pathlib import Path
 
 _START_S, _STOP_S, _POLL_S = 10.0, 5.0, 0.005
 _LISTENING = re.compile(r"Listening for client connections on \S+:(\d+)")
+_MONITOR = re.compile(r"Starting http monitor on \S+:(\d+)")
 _READY = "Server is ready"
 
 
@@ -77,26 +78,32 @@ class NatsServer(_Server):
     """
 
     def __init__(self, store: Path, *, user: str | None = None, password: str | None = None) -> None:
-        self._store = store
+        self.store = store
         self._credentials = ["--user", user, "--pass", password] if user and password else []
         self._port = -1
+        self._monitor_port = -1
 
     @property
     def url(self) -> str:
         return f"nats://127.0.0.1:{self._port}"
 
+    @property
+    def monitor_url(self) -> str:
+        """Address of the monitoring pages (/connz, /jsz …); another one after every start."""
+        return f"http://127.0.0.1:{self._monitor_port}"
+
     def start(self) -> None:
         """Start and wait until it is ready. Raises RuntimeError with its output if it ends instead."""
-        output = self._store / f"output-{time.monotonic_ns()}.log"
+        output = self.store / f"output-{time.monotonic_ns()}.log"
         command = [str(nats_server_binary()), "-a", "127.0.0.1", "-p", str(self._port)]
-        command += ["-js", "-sd", str(self._store), *self._credentials]
+        command += ["-m", "-1", "-js", "-sd", str(self.store), *self._credentials]
         with output.open("wb") as sink:
             self._process = subprocess.Popen(command, stdout=sink, stderr=sink)
         deadline = time.monotonic() + _START_S
         while True:
             text = output.read_text(errors="replace")
-            if _READY in text and (listening := _LISTENING.search(text)):
-                self._port = int(listening.group(1))
+            if _READY in text and (listening := _LISTENING.search(text)) and (monitor := _MONITOR.search(text)):
+                self._port, self._monitor_port = int(listening.group(1)), int(monitor.group(1))
                 return
             if self._process.poll() is not None or time.monotonic() > deadline:
                 self.kill()
