@@ -27,6 +27,7 @@ class ServiceSettings(BaseSettings):
         instance: name of this process in subjects and metrics; made up when not given.
         bus_url: "nats://host:port", several separated by commas, or "memory://" inside one process.
         bus_user, bus_password: credentials for the broker; None for none.
+        bus_replicas: copies that the broker keeps of everything; 3 on a cluster of three or more.
         redis_url: tensor store for readers on other hosts; None for none.
         arena_dir: folder of the shared-memory arena, the same for all services of a host; None for none.
         arena_mb: size of this instance's part of the arena in MiB; 0 for none.
@@ -49,6 +50,7 @@ class ServiceSettings(BaseSettings):
     bus_url: str = "nats://127.0.0.1:4222"
     bus_user: str | None = None
     bus_password: SecretStr | None = None
+    bus_replicas: int = Field(1, ge=1, le=5)
     redis_url: SecretStr | None = None
     arena_dir: Path | None = None
     arena_mb: int = Field(64, ge=0)
