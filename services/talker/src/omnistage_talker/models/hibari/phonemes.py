@@ -13,7 +13,7 @@ MAX_PHONEMES = 400
 """Most phonemes of one run: the voice was trained on single sentences."""
 
 _PUNCTUATION = re.compile(r"(?<=[.!?…,;:—])\s+")
-_SPOKEN = re.compile(r"[^\s\W\d_]")
+_SPOKEN = re.compile(r"[^\W\d_\u02c8\u02cc\u02d0]")  # a letter that is no mark of stress or length
 _LINK = re.compile(r"\]\(")
 _LONG_NUMBER = re.compile(r"\d(?:,?\d){18,}")
 

@@ -13,7 +13,12 @@ import unicodedata
 
 _INVISIBLE = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Mn", "Me", "Mc", "So", "Sk"))
 _READ_SYMBOLS = frozenset("°©®™¶•")  # of category So, known to the pronunciation rules
-_LATIN_1_END = 0x250  # Latin-1, Latin Extended A and B
+_LATIN_END = 0x250  # of Latin-1 and Latin Extended A and B
+_GREEK_MU = "\u03bc"
+_MICRO = "\u00b5"
+_FRACTION_SLASH = "\u2044"
+_LETTERS = frozenset(("Lu", "Ll", "Lt", "Lo"))
+_APOSTROPHES_AND_HYPHENS = "’‑"
 _WORD = re.compile(r"[^\W\d_]+(?:['’‑-][^\W\d_]+)*")
 
 
@@ -28,7 +33,7 @@ def first_foreign(text: str) -> tuple[int, str] | None:
 
 def fold(text: str) -> str:
     """The text in characters that the pronunciation rules know; words of other scripts are left out."""
-    spoken = _WORD.sub(lambda word: "" if _foreign_script(word.group()) else _fold_word(word.group()), text)
+    spoken = _WORD.sub(lambda word: _fold_word(word.group()), unicodedata.normalize("NFC", text))
     return "".join(_fold_other(character) for character in spoken)
 
 
@@ -38,36 +43,42 @@ def has_letters_or_digits(text: str) -> bool:
 
 
 def _foreign_script(word: str) -> str | None:
-    """Name of the first script in the word that is not Latin; None if the word can be spoken."""
-    if len(word) == 1 and _greek_name(word):
+    """Name of the first script in the word that cannot be spoken; None if the word can be.
+
+    One Greek letter, alone or among Latin ones, is read by its name: π, β-carotene, kΩ.
+    """
+    others = [character for character in word if not _is_latin(character)]
+    if not others or (len(others) == 1 and _greek_name(others[0])):
         return None
-    for character in word:
-        if character.isalpha() and not _is_latin(character):
-            return _script(character)
-    return None
+    return _script(others[0])
 
 
 def _fold_word(word: str) -> str:
-    if len(word) == 1 and (name := _greek_name(word)):
-        return name
-    return "".join(_fold_letter(character) for character in word)
+    return "" if _foreign_script(word) else "".join(_fold_letter(character) for character in word).strip()
 
 
 @functools.lru_cache(maxsize=4096)
-def _is_latin(letter: str) -> bool:
-    return _script(unicodedata.normalize("NFKC", letter)[0]) in ("Latin", "Feminine", "Masculine", "Kelvin", "Micro")
+def _is_latin(character: str) -> bool:
+    """Whether it is a Latin letter, or no letter of any script (modifiers, as in Hawaiʻi, belong to none)."""
+    if ord(character) < _LATIN_END or unicodedata.category(character) not in _LETTERS:
+        return True
+    return _script(unicodedata.normalize("NFKC", character)[0]) == "Latin"
 
 
 @functools.lru_cache(maxsize=4096)
 def _fold_letter(character: str) -> str:
-    """A Latin letter as one of Latin-1 or Latin Extended; all else as it is."""
-    if ord(character) < _LATIN_1_END or not character.isalpha():
+    """A letter or number in characters of Latin-1 and Latin Extended."""
+    if ord(character) < _LATIN_END or character in _APOSTROPHES_AND_HYPHENS:
         return character
-    plain = unicodedata.normalize("NFKC", character)
-    if all(ord(part) < _LATIN_1_END for part in plain):
+    if character == _GREEK_MU:
+        return _MICRO
+    if name := _greek_name(character):
+        return f" {name} "
+    plain = unicodedata.normalize("NFKC", character).replace(_FRACTION_SLASH, "/")
+    if all(ord(part) < _LATIN_END for part in plain):
         return plain
     bare = unicodedata.normalize("NFKD", character)
-    return "".join(part for part in bare if ord(part) < _LATIN_1_END)
+    return "".join(part for part in bare if ord(part) < _LATIN_END)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -88,7 +99,10 @@ def _fold_other(character: str) -> str:
 @functools.lru_cache(maxsize=4096)
 def _greek_name(letter: str) -> str | None:
     """The name of a Greek letter without accents, e.g. "alpha"."""
-    match = re.fullmatch(r"GREEK (?:SMALL|CAPITAL) LETTER (\w+)", unicodedata.name(letter, ""))
+    plain = unicodedata.normalize("NFKC", letter)
+    match = re.fullmatch(
+        r"GREEK (?:SMALL|CAPITAL) LETTER (\w+)", unicodedata.name(plain, "") if len(plain) == 1 else ""
+    )
     return match.group(1).lower() if match else None
 
 

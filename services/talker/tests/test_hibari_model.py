@@ -1,0 +1,167 @@
+"""The packaged voice: equal to the package's own results, the same bits every time, robust against odd text."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hibari import Hibari
+
+from omnistage.contracts import SpeechOptions
+from omnistage.errors import ConfigError, InvalidRequest
+from omnistage_talker.engine import SpeechEngine
+from omnistage_talker.models import load_model
+from omnistage_talker.models.base import SpeechModel
+from omnistage_talker.models.hibari import layout
+
+pytestmark = pytest.mark.model
+
+CHECKPOINT = Path(str(files("hibari") / "assets" / "hibari.onnx"))
+HEART = SpeechOptions(voice="heart")
+
+
+@pytest.fixture(scope="module", name="model")
+def _model() -> SpeechModel:
+    return load_model("hibari", CHECKPOINT)
+
+
+async def pieces_of(text: str) -> AsyncIterator[str]:
+    yield text
+
+
+async def speak(model: SpeechModel, text: str, *, lenient: bool = False) -> tuple[list[str], bytes]:
+    """Texts of the segments, and the bytes of all frames."""
+    engine = SpeechEngine(model)
+    try:
+        chunks = [chunk async for chunk in engine.speak(pieces_of(text), HEART, lenient=lenient)]
+    finally:
+        await engine.close()
+    return [chunk.text for chunk in chunks if chunk.text], b"".join(chunk.frames.tobytes() for chunk in chunks)
+
+
+@pytest.mark.parametrize("speed", [0.5, 1.0, 2.0])
+def test_frames_equal_the_packages(model: SpeechModel, speed: float) -> None:
+    text = "The quick brown fox jumps over the lazy dog at 10:30, doesn't it?"
+    package = Hibari()
+    feeds = {
+        "ids": np.array([package.ids(package.g2p(text))], np.int64),
+        "speed": np.array([speed], np.float32),
+    }
+    *branches, f0 = package.sess.run(None, feeds)
+    utterance = model.prepare(text, lenient=False)
+    assert utterance is not None
+    (frames,) = model.speak(utterance, SpeechOptions(voice="heart", speed=speed), segment=0)
+    assert frames.shape == (f0.shape[1], layout.WIDTH)
+    assert frames.dtype == np.float32
+    assert frames.flags.c_contiguous
+    for name, branch in zip(layout.BRANCHES, branches, strict=True):
+        assert np.array_equal(frames[:, layout.columns(name)], branch[0].T)
+    assert np.array_equal(frames[:, layout.F0_COLUMN], f0[0])
+
+
+async def test_concurrent_runs_give_the_same_bits(model: SpeechModel) -> None:
+    texts = ["One clause is here.", "Another one, somewhat longer, is there.", "And a third!"] * 3
+    options = HEART
+
+    def run(text: str) -> bytes:
+        utterance = model.prepare(text, lenient=False)
+        assert utterance is not None
+        return b"".join(frames.tobytes() for frames in model.speak(utterance, options, segment=0))
+
+    alone = [run(text) for text in texts]
+    together = await asyncio.gather(*(asyncio.to_thread(run, text) for text in texts))
+    assert together == alone
+    assert len(set(alone)) == 3
+
+
+async def test_each_sentence_is_a_segment(model: SpeechModel) -> None:
+    texts, frames = await speak(model, "The capital of France is Paris. Dr. Smith paid $3.14. He left!")
+    assert texts == ["The capital of France is Paris.", "Dr. Smith paid $3.14.", "He left!"]
+    seconds = len(frames) / (4 * layout.WIDTH) / layout.FRAME_RATE_HZ
+    assert 4.0 < seconds < 9.0
+
+
+@pytest.mark.parametrize("text", ["", " \n ", "...", "?!", "$$$", "\U0001f600\U0001f389", "\x00\x01", "—", "()"])
+async def test_nothing_speakable_is_refused(model: SpeechModel, text: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        await speak(model, text)
+    assert caught.value.param == "input"
+    assert await speak(model, text, lenient=True) == ([], b"")
+
+
+@pytest.mark.parametrize("text", ["привет мир", "你好", "مرحبا", "All is well. Then 你好 came."])
+async def test_another_script_is_refused_without_quoting_it(model: SpeechModel, text: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        await speak(model, text)
+    assert caught.value.param == "input"
+    position = next(number for number, character in enumerate(text, 1) if not character.isascii())
+    assert f"character {position} " in caught.value.message
+    assert caught.value.message.isascii()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a" * 1000,
+        "1" * 1000,
+        "Wow" + "!" * 1000,
+        "NASA AND THE FBI SAID SO",
+        "http://www.example.com/a/b?c=d&e=f#g " * 3,
+        "me@example.org, A/B, C++, a_b_c, 1,234.56, -5, 3-4, 1/2, 12/25/2024, 99:99, #1, 50%, $1.5M",
+        "[word](/" + "a" * 600 + "/)",
+        "tab\tand\x00null\x1band\u200bnothing\ufeff",
+        "Hello \U0001f600 world ❤️",
+        "Ｆｕｌｌ 𝐛𝐨𝐥𝐝 α Ω café Nguyễn",
+        "supercalifragilisticexpialidocious" * 5,
+        "5" * 25 + " and 1" + ",000" * 20,
+        "%",
+        "½",
+    ],
+)
+async def test_odd_text_is_spoken(model: SpeechModel, text: str) -> None:
+    texts, frames = await speak(model, text)
+    assert texts
+    assert np.isfinite(np.frombuffer(frames, np.float32)).all()
+    assert len(frames) / (4 * layout.WIDTH) / layout.FRAME_RATE_HZ > 0.3
+
+
+async def test_what_a_model_wrote_is_spoken_without_its_marks(model: SpeechModel) -> None:
+    written = "## Answer\n\n**Paris** is the [capital](https://x.org/a_b). \U0001f600\n\n---\n\n- 你好 means hello."
+    plain = "Answer\n\nParis is the capital.\n\nmeans hello."
+    _, frames = await speak(model, written, lenient=True)
+    assert frames == (await speak(model, plain))[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "param"),
+    [
+        (SpeechOptions(voice="emma"), "voice"),
+        (SpeechOptions(voice="heart", speed=0.49), "speed"),
+        (SpeechOptions(voice="heart", speed=2.01), "speed"),
+        (SpeechOptions(voice="heart", speed=float("nan")), "speed"),
+        (SpeechOptions(voice="heart", instructions="whisper"), "instructions"),
+        (SpeechOptions(voice="heart", language="de"), "language"),
+    ],
+)
+def test_options_it_cannot_honour_are_refused(model: SpeechModel, options: SpeechOptions, param: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        model.check_options(options)
+    assert caught.value.param == param
+
+
+def test_options_it_can_honour(model: SpeechModel) -> None:
+    for language in (None, "en", "en-US", "EN-gb"):
+        model.check_options(SpeechOptions(voice="heart", speed=2.0, language=language))
+
+
+def test_a_file_that_is_no_model_is_a_config_error(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.onnx"
+    broken.write_bytes(b"not a model")
+    other = Path(str(files("hibari") / "assets" / "oov.onnx"))
+    for path in (broken, tmp_path / "missing.onnx", other):
+        with pytest.raises(ConfigError, match=path.name):
+            load_model("hibari", path)
