@@ -36,7 +36,7 @@ class FakeEngine:
         return
 
 
-async def load(_key: str, _spec: EngineSpec) -> Loaded:
+async def load(_key: str, _spec: EngineSpec, _metrics: Metrics) -> Loaded:
     return Loaded(FakeEngine())
 
 
@@ -101,7 +101,7 @@ async def stage(handler: Handler, broker: MemoryBroker | None = None, name: str 
         neighbours=Neighbours(bus, ""),
     )
     hosted = HostedEngine("m", SPEC)
-    await hosted.load(load)
+    await hosted.load(load, metrics)
     await worker.serve(hosted)
     try:
         yield Stage(bus, worker, hosted, metrics)

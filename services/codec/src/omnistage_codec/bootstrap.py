@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict, Field
 
 from omnistage.config import EngineSpec
+from omnistage.observability import Metrics
 from omnistage.runtime.engines import Loaded, checked_settings
 from omnistage.runtime.service import Service
 from omnistage_codec import __version__
@@ -25,7 +26,7 @@ class EngineSettings(BaseModel):
     threads: int = Field(1, ge=1, le=64)
 
 
-async def load(key: str, spec: EngineSpec) -> Loaded:
+async def load(key: str, spec: EngineSpec, _metrics: Metrics) -> Loaded:
     """Build the engine of a models file's entry."""
     settings = checked_settings(EngineSettings, key, spec)
     model = load_model(spec.engine)

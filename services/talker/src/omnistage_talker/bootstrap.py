@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from omnistage.config import EngineSpec, locate_checkpoint
 from omnistage.errors import ConfigError
+from omnistage.observability import Metrics
 from omnistage.runtime.engines import Loaded, checked_settings
 from omnistage.runtime.service import Service
 from omnistage_talker import __version__
@@ -29,7 +30,7 @@ class EngineSettings(BaseModel):
     threads: int = Field(1, ge=1, le=64)
 
 
-async def load(key: str, spec: EngineSpec) -> Loaded:
+async def load(key: str, spec: EngineSpec, _metrics: Metrics) -> Loaded:
     """Build the engine of a models file's entry."""
     settings = checked_settings(EngineSettings, key, spec)
     if spec.checkpoint is None:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from omnistage.config import EngineSpec
 from omnistage.contracts import EngineStatus
 from omnistage.errors import ConfigError, OmnistageError
-from omnistage.observability import get_logger
+from omnistage.observability import Metrics, get_logger
 
 _log = get_logger(__name__)
 
@@ -46,7 +46,7 @@ class Loaded:
     gauges: Callable[[], Mapping[str, float]] = dict
 
 
-Load = Callable[[str, EngineSpec], Awaitable[Loaded]]
+Load = Callable[[str, EngineSpec, Metrics], Awaitable[Loaded]]
 """Builds the engine of a key; blocking work belongs in a thread."""
 
 SettingsT = TypeVar("SettingsT", bound=BaseModel)
@@ -80,12 +80,12 @@ class HostedEngine:
     def __post_init__(self) -> None:
         self.slots = asyncio.Semaphore(self.spec.slots)
 
-    async def load(self, load: Load) -> None:
+    async def load(self, load: Load, metrics: Metrics) -> None:
         """Load and warm the engine. What goes wrong is kept as `detail` and raised."""
         began = time.monotonic()
         self.detail = f"loading {self.spec.checkpoint or self.spec.engine}"
         try:
-            loaded = await load(self.key, self.spec)
+            loaded = await load(self.key, self.spec, metrics)
             self.detail = "warming up"
             await loaded.engine.warm()
         except OmnistageError as error:

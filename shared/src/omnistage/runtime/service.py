@@ -17,7 +17,7 @@ from typing import Any
 
 from omnistage.config import ModelsFile, ServiceSettings, load_models
 from omnistage.errors import BusError, OmnistageError
-from omnistage.observability import get_logger
+from omnistage.observability import Metrics, get_logger
 from omnistage.runtime.context import REQUESTS_BUCKET, TOMBSTONE_TTL_S
 from omnistage.runtime.control import ControlActions, ControlListener
 from omnistage.runtime.engines import HostedEngine, Load
@@ -29,6 +29,7 @@ from omnistage.runtime.worker import Handlers, Worker
 from omnistage.tensors.plane import TensorPlane, open_plane
 from omnistage.transport import Bus
 from omnistage.transport.connect import connect
+from omnistage.transport.options import BusOptions
 from omnistage.transport.topology import Topology
 
 _log = get_logger(__name__)
@@ -57,6 +58,7 @@ async def open_bus(settings: ServiceSettings, models: ModelsFile) -> Bus:
         name=settings.instance,
         user=settings.bus_user,
         password=settings.bus_password.get_secret_value() if settings.bus_password else None,
+        options=BusOptions(replicas=settings.bus_replicas),
     )
     await bus.ensure(Topology.of(settings.namespace, ((spec.service, key) for key, spec in models.engines.items())))
     return bus
@@ -103,7 +105,7 @@ class StageProcess:
             except OmnistageError as error:
                 _log.error("failed to start", code=error.code, reason=error.message)
                 return EXIT_FAILED_START if not isinstance(error, BusError) else EXIT_FAILED
-            loading = self._tasks.spawn(self._load_all(worker, announcer), "load")
+            loading = self._tasks.spawn(self._load_all(worker, announcer, telemetry.metrics), "load")
             self._tasks.spawn(self._housekeeping(worker, bus, plane, telemetry), "housekeeping")
             await self._stop.wait()
             failed_start = announcer.state == "failed"
@@ -176,12 +178,12 @@ class StageProcess:
         waiting = [f"{hosted.key}: {hosted.detail}" for hosted in self._hosted.values() if not hosted.ready]
         return announcer.state == "ready", "; ".join(waiting) or announcer.state
 
-    async def _load_all(self, worker: Worker, announcer: Announcer) -> None:
+    async def _load_all(self, worker: Worker, announcer: Announcer, metrics: Metrics) -> None:
         """One engine after the other: loading them at once would only make each slower, and needs more memory."""
         try:
             for hosted in self._hosted.values():
                 announcer.changed()
-                await hosted.load(self._service.load)
+                await hosted.load(self._service.load, metrics)
                 await worker.serve(hosted)
                 announcer.changed()
         except OmnistageError as error:

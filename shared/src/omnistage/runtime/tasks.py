@@ -63,6 +63,14 @@ class TaskBag:
         wanted = {f"{self._name}:{name}" for name in names}
         return [task for task in self._tasks if task.get_name() in wanted]
 
+    async def wait_for(self, *names: str, timeout_s: float | None = None) -> bool:
+        """Wait until the tasks of these names are done; False if some still run after the timeout."""
+        tasks = self.named(*names)
+        if not tasks:
+            return True
+        _, running = await asyncio.wait(tasks, timeout=timeout_s)
+        return not running
+
     async def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until all tasks are done; False if some still run after the timeout."""
         if not self._tasks:

@@ -1,0 +1,63 @@
+"""What the environment may say to the gateway; the only reader of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field, SecretStr
+
+from omnistage.config import ServiceSettings, load_settings
+from omnistage.config.settings import Names
+from omnistage.errors import ConfigError
+
+
+class Settings(ServiceSettings):
+    """Settings of the gateway, beside those of every service.
+
+    Attributes:
+        host, port: where the HTTP API listens.
+        listen_fd: an inherited listening socket to use instead; None for none.
+        api_keys: "name=key" pairs, comma-separated; empty lets everybody in. The name is the tenant in fair shares.
+        api_keys_file: a file of such pairs, one a line, "#" begins a comment; a file keeps keys out of the process
+            table.
+        cors_origins: origins whose pages may call the API; "*" for all.
+        body_mb: largest request body in MiB.
+        max_waiting: requests in the waiting line, in all.
+        max_waiting_per_key: requests in the waiting line of one key.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = Field(8000, ge=0, le=65535)
+    listen_fd: int | None = Field(None, ge=0)
+    api_keys: SecretStr | None = None
+    api_keys_file: Path | None = None
+    cors_origins: Names = ()
+    body_mb: int = Field(4, ge=1, le=1024)
+    max_waiting: int = Field(1024, ge=0)
+    max_waiting_per_key: int = Field(512, ge=0)
+
+    def keys(self) -> dict[str, str]:
+        """Name -> key, of both sources.
+
+        Raises:
+            ConfigError: a pair is malformed or a name stands twice; neither is shown, since it may be a key.
+        """
+        pairs = self.api_keys.get_secret_value().split(",") if self.api_keys is not None else []
+        if self.api_keys_file is not None:
+            try:
+                lines = self.api_keys_file.read_text(encoding="utf-8").splitlines()
+            except OSError as error:
+                raise ConfigError(f"OMNISTAGE_API_KEYS_FILE: {error.strerror or error}") from error
+            pairs += [line for line in lines if not line.lstrip().startswith("#")]
+        keys: dict[str, str] = {}
+        for number, pair in enumerate((pair for pair in pairs if pair.strip()), start=1):
+            name, separator, key = (part.strip() for part in pair.partition("="))
+            if not (separator and name and key) or name in keys:
+                raise ConfigError(f"API key number {number}: name=key was expected, each name once")
+            keys[name] = key
+        return keys
+
+
+def read_settings() -> Settings:
+    """Settings of this process. Raises ConfigError naming what is wrong."""
+    return load_settings(Settings, "gateway")
