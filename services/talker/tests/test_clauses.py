@@ -7,12 +7,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from omnistage_talker.engine.clauses import ClauseLimits, ClauseSplitter
+from omnistage_talker.models import Clause
 
 
 def split(text: str, sizes: list[int] | None = None, limits: ClauseLimits | None = None) -> list[str]:
     """Clauses of a text that comes in pieces of the given sizes, the rest in one."""
+    return [clause.text for clause in cut(text, sizes, limits)]
+
+
+def cut(text: str, sizes: list[int] | None = None, limits: ClauseLimits | None = None) -> list[Clause]:
     splitter = ClauseSplitter(limits)
-    clauses, start = [], 0
+    clauses: list[Clause] = []
+    start = 0
     for size in sizes or []:
         clauses += splitter.feed(text[start : start + size])
         start += size
@@ -92,10 +98,23 @@ def test_a_clause_comes_as_soon_as_its_end_is_certain() -> None:
     splitter = ClauseSplitter()
     assert splitter.feed("Hello there.") == []
     assert splitter.feed(" ") == []
-    assert splitter.feed("How") == ["Hello there."]
+    assert splitter.feed("How") == [Clause(text="Hello there.")]
     assert splitter.feed(" are you?") == []
-    assert splitter.finish() == ["How are you?"]
+    assert splitter.finish() == [Clause(text="How are you?")]
     assert splitter.finish() == []
+
+
+def test_clauses_know_whether_they_begin_and_end_a_sentence() -> None:
+    text = "Well then my dear friends, here we are together at last. Good! Then " + "word " * 20 + "\n\nEnd"
+    clauses = cut(text, limits=LIMITS)
+    assert [(clause.sentence_start, clause.sentence_end) for clause in clauses] == [
+        (True, False),
+        (False, True),
+        (True, True),
+        (True, False),
+        (False, True),
+        (True, True),
+    ]
 
 
 def test_long_text_without_marks_is_cut_between_words() -> None:
@@ -143,9 +162,10 @@ PIECES = st.sampled_from(
 @given(parts=st.lists(PIECES, max_size=80), sizes=st.lists(st.integers(0, 12), max_size=80))
 def test_pieces_do_not_matter(parts: list[str], sizes: list[int]) -> None:
     text = "".join(parts)
-    whole = split(text, limits=LIMITS)
-    assert split(text, sizes, LIMITS) == whole
-    assert split(text, [1] * len(text), LIMITS) == whole
+    clauses = cut(text, limits=LIMITS)
+    assert cut(text, sizes, LIMITS) == clauses
+    assert cut(text, [1] * len(text), LIMITS) == clauses
+    whole = [clause.text for clause in clauses]
     assert "".join("".join(whole).split()) == "".join(text.split())
     assert all(len(clause) <= LIMITS.max_chars and clause == clause.strip() for clause in whole)
 

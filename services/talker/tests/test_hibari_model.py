@@ -14,7 +14,7 @@ from hibari import Hibari
 from omnistage.contracts import SpeechOptions
 from omnistage.errors import ConfigError, InvalidRequest
 from omnistage_talker.engine import SpeechEngine
-from omnistage_talker.models import load_model
+from omnistage_talker.models import Clause, load_model
 from omnistage_talker.models.base import SpeechModel
 from omnistage_talker.models.hibari import layout
 
@@ -52,7 +52,7 @@ def test_frames_equal_the_packages(model: SpeechModel, speed: float) -> None:
         "speed": np.array([speed], np.float32),
     }
     *branches, f0 = package.sess.run(None, feeds)
-    utterance = model.prepare(text, lenient=False)
+    utterance = model.prepare(Clause(text=text), lenient=False)
     assert utterance is not None
     (frames,) = model.speak(utterance, SpeechOptions(voice="heart", speed=speed), segment=0)
     assert frames.shape == (f0.shape[1], layout.WIDTH)
@@ -63,12 +63,30 @@ def test_frames_equal_the_packages(model: SpeechModel, speed: float) -> None:
     assert np.array_equal(frames[:, layout.F0_COLUMN], f0[0])
 
 
+def _frames(model: SpeechModel, clause: Clause) -> np.ndarray:
+    utterance = model.prepare(clause, lenient=False)
+    assert utterance is not None
+    return np.concatenate(list(model.speak(utterance, HEART, segment=0)))
+
+
+def test_a_cut_sentence_has_no_gap(model: SpeechModel) -> None:
+    whole = _frames(model, Clause(text="Once upon a time,"))
+    end = _frames(model, Clause(text="Once upon a time,", sentence_end=False))
+    start = _frames(model, Clause(text="Once upon a time,", sentence_start=False))
+    assert 15 < len(whole) - len(end) < 50
+    assert 15 < len(whole) - len(start) < 40
+    assert np.array_equal(end, whole[: len(end)])
+    assert np.array_equal(start, whole[len(whole) - len(start) :])
+    voiced = whole[:, layout.F0_COLUMN] > 40
+    assert (end[:, layout.F0_COLUMN] > 40).sum() == voiced.sum() == (start[:, layout.F0_COLUMN] > 40).sum()
+
+
 async def test_concurrent_runs_give_the_same_bits(model: SpeechModel) -> None:
     texts = ["One clause is here.", "Another one, somewhat longer, is there.", "And a third!"] * 3
     options = HEART
 
     def run(text: str) -> bytes:
-        utterance = model.prepare(text, lenient=False)
+        utterance = model.prepare(Clause(text=text), lenient=False)
         assert utterance is not None
         return b"".join(frames.tobytes() for frames in model.speak(utterance, options, segment=0))
 

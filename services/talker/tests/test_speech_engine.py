@@ -14,7 +14,7 @@ from omnistage.contracts import SpeechOptions
 from omnistage.errors import ConfigError, InvalidRequest, StageFailed
 from omnistage_talker.engine import ClauseLimits, GroupSizes, SpeechConfig, SpeechEngine, SpokenFrames
 from omnistage_talker.engine.groups import FrameGrouper
-from omnistage_talker.models import SpeechFacts, Utterance, load_model
+from omnistage_talker.models import Clause, SpeechFacts, Utterance, load_model
 from omnistage_talker.models.base import FrameArray
 
 OPTIONS = SpeechOptions(voice="test")
@@ -48,12 +48,12 @@ class LetterModel:
         if "#" in text:
             raise InvalidRequest("a sign that cannot be spoken", param="input")
 
-    def prepare(self, clause: str, *, lenient: bool) -> Utterance | None:
-        letters = tuple(character for character in clause if character.isalpha())
-        return Utterance(text=clause, units=letters) if letters else None
+    def prepare(self, clause: Clause, *, lenient: bool) -> Utterance | None:
+        letters = tuple(character for character in clause.text if character.isalpha())
+        return Utterance(clause=clause, units=letters) if letters else None
 
     def speak(self, utterance: Utterance, options: SpeechOptions, *, segment: int) -> Iterator[FrameArray]:
-        self.spoken.append(utterance.text)
+        self.spoken.append(utterance.clause.text)
         for start in range(0, len(utterance.units), 3):
             self.go_on.wait(10)
             letters = utterance.units[start : start + 3]

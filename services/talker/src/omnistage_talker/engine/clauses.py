@@ -11,9 +11,11 @@ import re
 from dataclasses import dataclass
 
 from omnistage_talker.engine.sentence_ends import Verdict, ends_line, ends_sentence
+from omnistage_talker.models.base import Clause
 
 _CANDIDATE = re.compile(r"\n|[.!?…]+[\"'”’»)\]}*_`~]*|[,;:—–]+[\"'”’)*_]*")
 _SENTENCE_MARKS = frozenset(".!?…")
+_PHRASE_MARKS = (",", ";", ":", "—", "–")
 _SOFT_CUT = re.compile(r"[,;:—–][\"'”’)*_]*\s")
 
 
@@ -41,25 +43,28 @@ class ClauseSplitter:
         self._limits = limits or ClauseLimits()
         self._text = ""
         self._first = True
+        self._in_sentence = False
 
-    def feed(self, piece: str) -> list[str]:
+    def feed(self, piece: str) -> list[Clause]:
         """The clauses whose end this piece makes certain, stripped of white space."""
         self._text += piece
         return self._cut(final=False)
 
-    def finish(self) -> list[str]:
+    def finish(self) -> list[Clause]:
         """What is left, when no more text will come."""
         return self._cut(final=True)
 
-    def _cut(self, *, final: bool) -> list[str]:
+    def _cut(self, *, final: bool) -> list[Clause]:
         clauses = []
         start = _skip_space(self._text, 0)
         while start < len(self._text):
-            end = _clause_end(self._text, start, self._limits, first=self._first, final=final)
-            if end is None:
+            found = _clause_end(self._text, start, self._limits, first=self._first, final=final)
+            if found is None:
                 break
-            clauses.append(self._text[start:end].rstrip())
-            self._first = False
+            end, sentence_end = found
+            text = self._text[start:end].rstrip()
+            clauses.append(Clause(text=text, sentence_start=not self._in_sentence, sentence_end=sentence_end))
+            self._first, self._in_sentence = False, not sentence_end
             start = _skip_space(self._text, end)
         self._text = self._text[start:]
         return clauses
@@ -71,8 +76,8 @@ def _skip_space(text: str, start: int) -> int:
     return start
 
 
-def _clause_end(text: str, start: int, limits: ClauseLimits, *, first: bool, final: bool) -> int | None:
-    """Where the clause that begins at `start` ends; None if that needs more text."""
+def _clause_end(text: str, start: int, limits: ClauseLimits, *, first: bool, final: bool) -> tuple[int, bool] | None:
+    """Where the clause that begins at `start` ends, and whether a sentence ends there; None if that needs more text."""
     reach = limits.max_chars + limits.rest_chars + 16
     window = text[start : start + reach]
     complete = final or len(window) == reach
@@ -83,12 +88,12 @@ def _clause_end(text: str, start: int, limits: ClauseLimits, *, first: bool, fin
         if verdict is Verdict.UNKNOWN:
             return None
         if verdict is Verdict.END:
-            return start + match.end()
+            return start + match.end(), not match.group().startswith(_PHRASE_MARKS)
     if not complete:
         return None
     if len(window) <= limits.max_chars:
-        return start + len(window)
-    return start + _forced_end(window, limits.max_chars)
+        return start + len(window), True
+    return start + _forced_end(window, limits.max_chars), False
 
 
 def _judge(window: str, match: re.Match[str], limits: ClauseLimits, *, first: bool, complete: bool) -> Verdict:

@@ -13,7 +13,7 @@ from omnistage.contracts import SpeechOptions
 from omnistage.errors import InvalidRequest, StageFailed
 from omnistage_talker.engine.clauses import ClauseLimits, ClauseSplitter
 from omnistage_talker.engine.groups import FrameGrouper, GroupSizes
-from omnistage_talker.models.base import FrameArray, SpeechFacts, SpeechModel, Utterance
+from omnistage_talker.models.base import Clause, FrameArray, SpeechFacts, SpeechModel, Utterance
 
 T = TypeVar("T")
 
@@ -78,7 +78,7 @@ class SpeechEngine:
     async def warm(self) -> None:
         """Speak once, so that the first request pays for no first use."""
         options = SpeechOptions(voice=self._model.facts.voices[0])
-        utterance = await self._in_pool(partial(self._model.prepare, "Ready.", lenient=False))
+        utterance = await self._in_pool(partial(self._model.prepare, Clause(text="Ready."), lenient=False))
         if utterance is None:
             raise StageFailed("the model has nothing to say to a word of English")
         await self._in_pool(lambda: list(self._model.speak(utterance, options, segment=0)))
@@ -117,7 +117,7 @@ class SpeechEngine:
         """Wait for runs of the model and end the threads."""
         await asyncio.to_thread(self._pool.shutdown, cancel_futures=True)
 
-    async def _clauses(self, pieces: AsyncIterator[str], *, lenient: bool) -> AsyncIterator[str]:
+    async def _clauses(self, pieces: AsyncIterator[str], *, lenient: bool) -> AsyncIterator[Clause]:
         splitter = ClauseSplitter(self._config.clauses)
         async for piece in pieces:
             if piece.strip() and not lenient:
@@ -152,5 +152,5 @@ def _chunk(frames: FrameArray, utterance: Utterance, segment: int, position: int
         segment=segment,
         segment_frame=position,
         segment_end=end,
-        text=utterance.text if position == 0 else "",
+        text=utterance.clause.text if position == 0 else "",
     )

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from omnistage.errors import ConfigError
-from omnistage_talker.models.base import SpeechFacts, SpeechModel, Utterance
+from omnistage_talker.models.base import Clause, SpeechFacts, SpeechModel, Utterance
 
 
 def _hibari(checkpoint: Path) -> SpeechModel:
@@ -32,4 +32,4 @@ def load_model(family: str, checkpoint: Path) -> SpeechModel:
     return load(checkpoint)
 
 
-__all__ = ["FAMILIES", "SpeechFacts", "SpeechModel", "Utterance", "load_model"]
+__all__ = ["FAMILIES", "Clause", "SpeechFacts", "SpeechModel", "Utterance", "load_model"]

@@ -40,15 +40,30 @@ class SpeechFacts:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Clause:
+    """A piece of text that is spoken as one segment.
+
+    Attributes:
+        text: as it was written.
+        sentence_start: whether it begins a sentence; else it goes on with the clause before.
+        sentence_end: whether it ends one; else the next clause goes on with it.
+    """
+
+    text: str
+    sentence_start: bool = True
+    sentence_end: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
 class Utterance:
     """A clause as the model reads it.
 
     Attributes:
-        text: what was written.
+        clause: what was written.
         units: the family's own units, e.g. phonemes or token ids.
     """
 
-    text: str
+    clause: Clause
     units: tuple[Any, ...]
 
 
@@ -80,11 +95,11 @@ class SpeechModel(Protocol):
         """
         ...
 
-    def prepare(self, clause: str, *, lenient: bool) -> Utterance | None:
+    def prepare(self, clause: Clause, *, lenient: bool) -> Utterance | None:
         """The clause in the model's units; None if nothing of it is to be spoken.
 
         Args:
-            clause: text of one clause.
+            clause: the clause.
             lenient: leave out marks of Markdown and whatever cannot be spoken, as in text that a model has written.
         """
         ...

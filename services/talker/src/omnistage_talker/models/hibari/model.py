@@ -14,9 +14,10 @@ import onnxruntime
 
 from omnistage.contracts import SpeechOptions
 from omnistage.errors import ConfigError, InvalidRequest, StageFailed
-from omnistage_talker.models.base import FrameArray, SpeechFacts, Utterance
+from omnistage_talker.models.base import Clause, FrameArray, SpeechFacts, Utterance
 from omnistage_talker.models.hibari import layout
 from omnistage_talker.models.hibari.markdown import strip_markdown
+from omnistage_talker.models.hibari.pauses import COMMAS, shorten_pauses
 from omnistage_talker.models.hibari.phonemes import load_pronouncer, load_vocabulary, pronounce
 from omnistage_talker.models.hibari.script import first_foreign, fold, has_letters_or_digits
 
@@ -76,14 +77,20 @@ class HibariSpeech:
         if not has_letters_or_digits(spoken) and not pronounce(self._rules, spoken[:1000]):
             raise InvalidRequest("there is nothing in the text that can be spoken", param="input")
 
-    def prepare(self, clause: str, *, lenient: bool) -> Utterance | None:
-        spoken = fold(strip_markdown(clause) if lenient else clause)
+    def prepare(self, clause: Clause, *, lenient: bool) -> Utterance | None:
+        spoken = fold(strip_markdown(clause.text) if lenient else clause.text)
         phonemes = pronounce(self._rules, spoken)
-        return Utterance(text=clause, units=phonemes) if phonemes else None
+        return Utterance(clause=clause, units=phonemes) if phonemes else None
 
     def speak(self, utterance: Utterance, options: SpeechOptions, *, segment: int) -> Iterator[FrameArray]:
-        for phonemes in utterance.units:
-            yield self._run(phonemes, options.speed)
+        clause, last = utterance.clause, len(utterance.units) - 1
+        for number, phonemes in enumerate(utterance.units):
+            yield shorten_pauses(
+                self._run(phonemes, options.speed),
+                before=number > 0 or not clause.sentence_start,
+                after=number < last or not clause.sentence_end,
+                comma=phonemes[-1] in COMMAS,
+            )
 
     def _run(self, phonemes: str, speed: float) -> FrameArray:
         ids = [_PAD, *(self._ids[phoneme] for phoneme in phonemes if phoneme in self._ids), _PAD]
