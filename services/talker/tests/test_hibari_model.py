@@ -147,6 +147,21 @@ async def test_odd_text_is_spoken(model: SpeechModel, text: str) -> None:
     assert len(frames) / (4 * layout.WIDTH) / layout.FRAME_RATE_HZ > 0.3
 
 
+async def test_text_in_small_pieces_is_spoken_alike(model: SpeechModel) -> None:
+    text = "Well... the answer, as I said, is 3.14! — Or is it?"
+
+    async def letters() -> AsyncIterator[str]:
+        for letter in text:
+            yield letter
+
+    engine = SpeechEngine(model)
+    try:
+        chunks = [chunk async for chunk in engine.speak(letters(), HEART)]
+    finally:
+        await engine.close()
+    assert b"".join(chunk.frames.tobytes() for chunk in chunks) == (await speak(model, text))[1]
+
+
 async def test_what_a_model_wrote_is_spoken_without_its_marks(model: SpeechModel) -> None:
     written = "## Answer\n\n**Paris** is the [capital](https://x.org/a_b). \U0001f600\n\n---\n\n- 你好 means hello."
     plain = "Answer\n\nParis is the capital.\n\nmeans hello."

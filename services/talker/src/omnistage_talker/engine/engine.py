@@ -120,7 +120,7 @@ class SpeechEngine:
     async def _clauses(self, pieces: AsyncIterator[str], *, lenient: bool) -> AsyncIterator[Clause]:
         splitter = ClauseSplitter(self._config.clauses)
         async for piece in pieces:
-            if piece.strip() and not lenient:
+            if not lenient:
                 await self._in_pool(partial(self._model.check_text, piece))
             for clause in splitter.feed(piece):
                 yield clause

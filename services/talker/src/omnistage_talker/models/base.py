@@ -90,6 +90,8 @@ class SpeechModel(Protocol):
     def check_text(self, text: str) -> None:
         """Refuse a text in which something is written that the model cannot speak. Cheap.
 
+        That nothing at all is to be spoken is not judged here but by `prepare`, clause by clause.
+
         Raises:
             InvalidRequest: on `input`, saying where and why but not quoting the text.
         """

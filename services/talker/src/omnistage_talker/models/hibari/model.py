@@ -19,7 +19,7 @@ from omnistage_talker.models.hibari import layout
 from omnistage_talker.models.hibari.markdown import strip_markdown
 from omnistage_talker.models.hibari.pauses import COMMAS, shorten_pauses
 from omnistage_talker.models.hibari.phonemes import load_pronouncer, load_vocabulary, pronounce
-from omnistage_talker.models.hibari.script import first_foreign, fold, has_letters_or_digits
+from omnistage_talker.models.hibari.script import first_foreign, fold
 
 FACTS = SpeechFacts(
     family="hibari",
@@ -73,9 +73,6 @@ class HibariSpeech:
                 "it speaks English",
                 param="input",
             )
-        spoken = fold(text)
-        if not has_letters_or_digits(spoken) and not pronounce(self._rules, spoken[:1000]):
-            raise InvalidRequest("there is nothing in the text that can be spoken", param="input")
 
     def prepare(self, clause: Clause, *, lenient: bool) -> Utterance | None:
         spoken = fold(strip_markdown(clause.text) if lenient else clause.text)

@@ -37,11 +37,6 @@ def fold(text: str) -> str:
     return "".join(_fold_other(character) for character in spoken)
 
 
-def has_letters_or_digits(text: str) -> bool:
-    """Whether there is anything that is surely read aloud."""
-    return any(character.isalnum() for character in text)
-
-
 def _foreign_script(word: str) -> str | None:
     """Name of the first script in the word that cannot be spoken; None if the word can be.
 
