@@ -9,6 +9,7 @@ from typing import Any, Literal
 from omnistage.observability import Metrics, names
 
 Kind = Literal["text", "audio"]
+"""Text means characters: the record that closes a text edge is none."""
 
 
 def _nothing(*_: Any) -> None:
@@ -17,7 +18,8 @@ def _nothing(*_: Any) -> None:
 
 @dataclass(frozen=True)
 class Hooks:
-    """Called on the event loop; must not block or raise. The first argument is always the served model's key.
+    """Called on the event loop; must not block or raise. The first argument is the served model's key, unless said
+    otherwise.
 
     Attributes:
         refused: at the door or in the line: (model, error code).
@@ -25,6 +27,7 @@ class Hooks:
         first_event: the first text or audio came: (model, kind, seconds since `run` was called).
         finished: a request that had a place is over: (model, "ok" or error code, seconds since `run` was called).
         republished: work was published again because its logs were silent: (model).
+        hop: a record arrived: (edge, seconds since it was published).
         abandoned: cleaning up after a request failed for good: (model).
     """
 
@@ -33,6 +36,7 @@ class Hooks:
     first_event: Callable[[str, Kind, float], None] = _nothing
     finished: Callable[[str, str, float], None] = _nothing
     republished: Callable[[str], None] = _nothing
+    hop: Callable[[str, float], None] = _nothing
     abandoned: Callable[[str], None] = _nothing
 
 
@@ -53,4 +57,5 @@ def metrics_hooks(metrics: Metrics) -> Hooks:
         first_event=first_event,
         finished=finished,
         republished=lambda model: metrics.add(names.REPUBLISHED_WORK, model=model),
+        hop=lambda edge, seconds: metrics.observe(names.HOP_SECONDS, seconds, edge=edge),
     )

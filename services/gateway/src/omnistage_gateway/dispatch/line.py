@@ -139,6 +139,8 @@ class Line:
                 f"the line is about {wait_s:.0f} s long, longer than the request may take",
                 retry_after_s=_retry_s(wait_s),
             )
+        if not self._by_tenant[ticket.tenant]:
+            self._shares.arrive(ticket.tenant)
         self._waiting[ticket] = None
         self._by_tenant[ticket.tenant] += 1
 

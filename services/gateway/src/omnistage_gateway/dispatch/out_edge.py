@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+import math
+from collections.abc import AsyncGenerator, Callable
 from typing import Any, Protocol
 
 import msgspec
@@ -14,12 +13,10 @@ from omnistage.contracts import AudioDelta, Payload, Record, TextDelta, TextDone
 from omnistage.errors import BusUnavailable, OmnistageError, StageFailed, TensorError
 from omnistage.pipelines import Edge
 from omnistage.runtime.edges import EdgeOrder
+from omnistage.runtime.meta import seconds_since_sent
 from omnistage.transport import Bus, Log, Message
 from omnistage_gateway.dispatch.interface import Event
 from omnistage_gateway.dispatch.samples import SampleOrder, to_int16
-
-_RETRY_S = 0.2
-"""Pause before a log is followed anew after the broker went away."""
 
 
 class Plane(Protocol):
@@ -38,23 +35,34 @@ class OutEdge:
     Args:
         stage: service of the edge's source, for errors.
         subject: the log.
+        hop: told each record's edge and the seconds since it was published.
     """
 
-    def __init__(self, bus: Bus, plane: Plane, edge: Edge, *, stage: str, subject: str, request_id: str) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        plane: Plane,
+        edge: Edge,
+        *,
+        stage: str,
+        subject: str,
+        request_id: str,
+        hop: Callable[[str, float], None],
+    ) -> None:
         self.edge = edge
         self._bus = bus
         self._plane = plane
         self._stage = stage
         self._subject = subject
         self._request_id = request_id
+        self._hop = hop
         self._order = EdgeOrder(edge.name)
         self._samples = SampleOrder()
         self._log: Log | None = None
-        self._sequence = 0
 
     async def open(self) -> None:
         """Begin to listen; nothing written afterwards is missed."""
-        self._log = await self._bus.follow(self._subject, self._sequence)
+        self._log = await self._bus.follow(self._subject)
 
     async def close(self) -> None:
         """Listen no more. Idempotent."""
@@ -68,34 +76,23 @@ class OutEdge:
         Raises:
             OmnistageError: the edge's own error, records or samples that are missing, unreadable bytes.
         """
-        async with aclosing(self._messages()) as messages:
-            async for message in messages:
-                try:
-                    record = self._order.accept(self._read(message))
-                    event = None if record is None else await self._event(record)
-                except OmnistageError as error:
-                    error.stage = error.stage or self._stage
-                    raise
-                yield event
-                if self._order.ended:
-                    return
-
-    async def _messages(self) -> AsyncGenerator[Message, None]:
-        """Records of the log; survives the broker's absence, as the log does."""
-        while True:
+        assert self._log is not None, "open() comes first"
+        async for message in self._log:
             try:
-                if self._log is None:
-                    await self.open()
-                assert self._log is not None
-                async for message in self._log:
-                    self._sequence = message.sequence
-                    yield message
-                raise StageFailed(f"the log of edge {self.edge.name} was closed before its end", code="edge_incomplete")
-            except BusUnavailable:
-                await self.close()
-                await asyncio.sleep(_RETRY_S)
+                record = self._order.accept(self._read(message))
+                event = None if record is None else await self._event(record)
+            except OmnistageError as error:
+                error.stage = error.stage or self._stage
+                raise
+            yield event
+            if self._order.ended:
+                return
+        raise BusUnavailable("the gateway left the bus before the edge had ended", stage="gateway")
 
     def _read(self, message: Message) -> Any:
+        seconds = seconds_since_sent(message.headers)
+        if seconds is not None:
+            self._hop(self.edge.name, seconds)
         try:
             record = decode_record(message.body)
         except msgspec.MsgspecError as error:
@@ -117,7 +114,11 @@ class OutEdge:
 
     async def _audio(self, delta: AudioDelta) -> Event | None:
         """The samples as the gateway's own, their block given back."""
+        count = math.prod(delta.payload.shape)
         try:
+            if self._samples.has(delta, count):
+                await self._plane.release(delta.payload)
+                return None
             samples = to_int16(await self._plane.unpack(delta.payload))
             await self._plane.release(delta.payload)
         except TensorError as error:

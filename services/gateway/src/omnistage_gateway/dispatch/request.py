@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from omnistage.contracts import TextDelta, TextDone
 from omnistage.errors import BusError, Cancelled, DeadlineExceeded, InputStarved, OmnistageError, StageFailed
 from omnistage.observability import describe_error, get_logger
-from omnistage.runtime.tasks import TaskBag
+from omnistage.runtime.tasks import TaskBag, together
 from omnistage_gateway.dispatch.handover import Handover
 from omnistage_gateway.dispatch.hooks import Kind
-from omnistage_gateway.dispatch.interface import Event
+from omnistage_gateway.dispatch.interface import AudioPiece, Event
 from omnistage_gateway.dispatch.out_edge import OutEdge
 
 _log = get_logger(__name__)
@@ -101,8 +101,7 @@ class Request:
         Raises:
             BusError: the broker is away or full.
         """
-        for edge in self._edges:
-            await edge.open()
+        await together(*(edge.open() for edge in self._edges))
         if self._events.closed:
             return
         await self._calls.publish()
@@ -153,8 +152,7 @@ class Request:
                 self._events.close()
 
     async def _pass_on(self, event: Event) -> None:
-        kind: Kind = "text" if isinstance(event, TextDelta | TextDone) else "audio"
-        if kind not in self._seen:
+        if (kind := _kind(event)) not in self._seen and kind is not None:
             self._seen.add(kind)
             self._calls.first(kind)
         self._blocked += 1
@@ -192,3 +190,13 @@ class Request:
             _log.warning("work_republished", request_id=self._request_id)
         except BusError as error:
             _log.warning("cannot_republish", request_id=self._request_id, code=error.code)
+
+
+def _kind(event: Event) -> Kind | None:
+    match event:
+        case TextDelta():
+            return "text"
+        case AudioPiece():
+            return "audio"
+        case TextDone():
+            return None

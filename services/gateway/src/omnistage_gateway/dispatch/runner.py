@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from omnistage.config import ModelSpec
 from omnistage.contracts import encode
 from omnistage.errors import InvalidRequest, OmnistageError, Unavailable
-from omnistage.observability import describe_error, get_logger, inject
+from omnistage.observability import Tracing, describe_error, get_logger, inject, names, setup_tracing
 from omnistage.pipelines import Pipeline
 from omnistage.runtime.context import REQUESTS_BUCKET, TOMBSTONE_TTL_S
-from omnistage.runtime.meta import Meta
+from omnistage.runtime.meta import Meta, sent_now
 from omnistage.runtime.tasks import TaskBag
 from omnistage.transport import Bus, KeyValue
 from omnistage_gateway.dispatch.admission import Admission, Place
@@ -66,6 +66,7 @@ class BusDispatcher:
         fleet: who lives; started and closed with the dispatcher.
         limits: bounds.
         hooks: told what happens.
+        tracing: records the time in line.
         clock: monotonic seconds.
     """
 
@@ -77,6 +78,7 @@ class BusDispatcher:
         *,
         limits: DispatchLimits | None = None,
         hooks: Hooks | None = None,
+        tracing: Tracing | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._bus = bus
@@ -84,6 +86,7 @@ class BusDispatcher:
         self._fleet = fleet
         self._limits = limits or DispatchLimits()
         self._hooks = hooks or Hooks()
+        self._tracing = tracing or setup_tracing("gateway", "", "", None)
         self._clock = clock
         self._admission = Admission(Line(fleet, self._limits.line, clock), clock)
         self._known: set[str] = set()
@@ -191,7 +194,8 @@ class BusDispatcher:
         )
         self._known.add(request_id)
         try:
-            place = await self._admission.enter(ticket)
+            with self._tracing.span(names.SPAN_WAIT, {names.ATTR_MODEL: plan.model}):
+                place = await self._admission.enter(ticket)
         except BaseException as error:
             self._known.discard(request_id)
             if isinstance(error, OmnistageError):
@@ -213,7 +217,7 @@ class BusDispatcher:
 
         async def publish() -> None:
             body = encode(plan.build(request_id, entry.name, route))
-            await self._bus.publish_work(subject, body, meta.to_headers())
+            await self._bus.publish_work(subject, body, meta.to_headers() | sent_now())
 
         async def is_over() -> bool:
             return await self._bucket().get(request_id) is not None
@@ -234,6 +238,7 @@ class BusDispatcher:
                     stage=plan.pipeline.node(edge.source).service,
                     subject=_out(self._bus, plan.pipeline, edge.source, route, request_id, edge.name),
                     request_id=request_id,
+                    hop=self._hooks.hop,
                 )
                 for edge in plan.pipeline.outputs()
             ],

@@ -28,7 +28,7 @@ def to_int16(samples: NDArray[Any]) -> NDArray[np.int16]:
         raise StageFailed(f"audio is {samples.dtype}, int16 or float32 was expected", code="bad_audio")
     if not np.isfinite(samples).all():
         raise StageFailed("audio holds values that are no numbers", code="bad_audio")
-    scaled: NDArray[np.int16] = np.rint(np.clip(samples, -1.0, 1.0) * _PEAK).astype(np.int16)
+    scaled: NDArray[np.int16] = np.rint(np.clip(samples, -1.0, 1.0).astype(np.float32) * _PEAK).astype(np.int16)
     return scaled
 
 
@@ -62,6 +62,14 @@ class SampleOrder:
             )
         return min(self.position - delta.offset, count)
 
+    def has(self, delta: AudioDelta, count: int) -> bool:
+        """Whether a delta of `count` samples brings nothing new, so that its bytes need not be read.
+
+        Raises:
+            StageFailed: as `overlap`.
+        """
+        return self.overlap(delta, count) == count and not self._title(delta)
+
     def take(self, delta: AudioDelta, samples: NDArray[np.int16]) -> AudioPiece | None:
         """What is new in a delta: samples beyond those delivered, and the text of a segment that was not titled yet.
 
@@ -69,10 +77,13 @@ class SampleOrder:
             StageFailed: as `overlap`.
         """
         fresh = samples[self.overlap(delta, len(samples)) :]
-        text = delta.text if delta.segment > self._titled else ""
+        text = self._title(delta)
         if text:
             self._titled = delta.segment
         if not len(fresh) and not text:
             return None
         self.position += len(fresh)
         return AudioPiece(fresh, delta.sample_rate_hz, delta.segment, text)
+
+    def _title(self, delta: AudioDelta) -> str:
+        return delta.text if delta.segment > self._titled else ""
