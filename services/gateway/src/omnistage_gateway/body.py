@@ -1,0 +1,111 @@
+"""Request bodies: strict JSON, read once, and nothing in it taken for something else."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any, NoReturn, TypeVar
+
+from fastapi import Request
+from pydantic import BaseModel, ValidationError
+
+from omnistage.errors import InvalidRequest
+from omnistage_gateway.problems import from_validation
+
+_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"?', re.DOTALL)
+_BRACKETS = re.compile(rb"[\[\]{}]")
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class UnsupportedMediaType(InvalidRequest):
+    """The body is not declared as JSON."""
+
+    code = "unsupported_media_type"
+    status = 415
+
+
+def _fail(message: str, code: str = "invalid_json") -> NoReturn:
+    raise InvalidRequest(message, code=code)
+
+
+def parse_json(body: bytes, max_depth: int) -> Any:
+    """The value of a JSON text (RFC 8259, UTF-8).
+
+    Raises:
+        InvalidRequest: not UTF-8, not JSON, NaN or an infinity, a key twice in one object, or nested too deeply.
+    """
+    if not body.strip():
+        _fail("The request body is empty; a JSON object was expected.")
+    try:
+        text = body.decode("utf-8")
+    except UnicodeDecodeError as error:
+        _fail(f"The request body is not valid UTF-8: wrong byte at offset {error.start}.", "invalid_utf8")
+    if _deeper_than(body, max_depth):
+        _fail(f"The request body is nested more than {max_depth} levels deep.", "json_too_deep")
+    try:
+        return json.loads(
+            text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_finite, parse_int=_integer
+        )
+    except json.JSONDecodeError as error:
+        _fail(f"The request body is not valid JSON: {error.msg} at line {error.lineno}, column {error.colno}.")
+
+
+async def read_body(request: Request, kind: type[M], max_depth: int) -> M:
+    """The request's body as a `kind`.
+
+    Raises:
+        UnsupportedMediaType: the content type is not application/json.
+        InvalidRequest: see `parse_json`, or the value does not fit; names the field.
+    """
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != "application/json":
+        raise UnsupportedMediaType(
+            f"Unsupported content type {media_type[:100]!r}; send the body as 'application/json'."
+        )
+    value = parse_json(await request.body(), max_depth)
+    if not isinstance(value, dict):
+        _fail("The request body must be a JSON object.")
+    try:
+        return kind.model_validate(value)
+    except ValidationError as error:
+        raise from_validation(error, value) from None
+
+
+def _deeper_than(body: bytes, limit: int) -> bool:
+    if body.count(b"[") + body.count(b"{") <= limit:
+        return False
+    depth = 0
+    for bracket in _BRACKETS.finditer(_STRINGS.sub(b"", body)):
+        depth += 1 if bracket.group() in b"[{" else -1
+        if depth > limit:
+            return True
+    return False
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise InvalidRequest(f"Duplicate key in the request body: {twice[:100]!r}.", code="duplicate_key", param=twice)
+    return value
+
+
+def _constant(name: str) -> NoReturn:
+    _fail(f"The request body holds {name}, which is not valid JSON.")
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if not math.isfinite(value):
+        _fail("The request body holds a number that is too large.")
+    return value
+
+
+def _integer(digits: str) -> int:
+    # Far beyond any field's range; also keeps clear of the interpreter's own limit on digits.
+    if len(digits) > 40:
+        _fail("The request body holds a number that is too large.")
+    return int(digits)

@@ -1,0 +1,104 @@
+"""Running the answers of one chat request side by side."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from omnistage.contracts import TextDelta, TextDone
+from omnistage.errors import InvalidRequest, OmnistageError, StageFailed
+from omnistage.runtime.tasks import together
+from omnistage_gateway.answer import events_of
+from omnistage_gateway.audio import PooledTranscoder, Transcoder
+from omnistage_gateway.context import Gateway
+from omnistage_gateway.dispatch.interface import AudioPiece, Event
+from omnistage_gateway.playback import Playback
+from omnistage_gateway.translate import ChatJob
+
+
+class ChatSink(Protocol):
+    """Where the parts of the answers go. Called by several answers at once."""
+
+    async def begin(self) -> None:
+        """Something has arrived: the status is decided. Called before anything else; more than once."""
+        ...
+
+    async def text(self, index: int, delta: TextDelta) -> None: ...
+
+    async def audio(self, index: int, data: bytes) -> None: ...
+
+    async def finish(self, index: int, done: TextDone) -> None:
+        """The answer number `index` is complete."""
+        ...
+
+
+async def run_answers(gateway: Gateway, job: ChatJob, request_id: str, sink: ChatSink) -> list[TextDone]:
+    """Run all answers to their end; the first that fails ends the others.
+
+    Returns:
+        Finish reason and usage of each.
+
+    Raises:
+        OmnistageError: an answer failed.
+    """
+    many = len(job.plans) > 1
+    return await together(
+        *(
+            _answer(gateway, job, index, f"{request_id}-{index}" if many else request_id, sink)
+            for index in range(len(job.plans))
+        )
+    )
+
+
+async def _answer(gateway: Gateway, job: ChatJob, index: int, request_id: str, sink: ChatSink) -> TextDone:
+    if job.audio_format is None:
+        done = await _follow(gateway, job, index, request_id, sink, None)
+    else:
+        transcoder = Transcoder(job.audio_format, whole=not job.stream)
+        async with gateway.encoders.using(transcoder) as encoder:
+            done = await _follow(gateway, job, index, request_id, sink, encoder)
+            data = await encoder.finish()
+            if data:
+                await sink.audio(index, data)
+    await sink.finish(index, done)
+    return done
+
+
+async def _follow(
+    gateway: Gateway, job: ChatJob, index: int, request_id: str, sink: ChatSink, encoder: PooledTranscoder | None
+) -> TextDone:
+    done: TextDone | None = None
+    playback = Playback(gateway.metrics, job.model)
+    try:
+        async with gateway.dispatcher.run(job.plans[index], request_id) as running, events_of(running) as events:
+            async for event in events:
+                await sink.begin()
+                if isinstance(event, TextDone):
+                    done = event
+                else:
+                    await _pass_on(event, index, sink, encoder, playback)
+    except InvalidRequest as error:
+        raise _as_own_fault(error) from error
+    if done is None:
+        raise StageFailed("The answer ended without saying why.", code="incomplete_answer", stage="gateway")
+    playback.ended()
+    return done
+
+
+async def _pass_on(
+    event: Event, index: int, sink: ChatSink, encoder: PooledTranscoder | None, playback: Playback
+) -> None:
+    if isinstance(event, TextDelta):
+        if event.text or event.logprobs:
+            await sink.text(index, event)
+    elif isinstance(event, AudioPiece) and encoder is not None and len(event.samples):
+        data = await encoder.feed(event.samples, event.sample_rate_hz)
+        if data:
+            await sink.audio(index, data)
+        playback.sent(encoder.duration_s)
+
+
+def _as_own_fault(error: InvalidRequest) -> OmnistageError:
+    """What the voice refuses in a conversation is the model's text, not the client's."""
+    if error.stage in ("talker", "codec") or error.param == "input":
+        return StageFailed("The answer could not be spoken.", code="answer_not_speakable", stage=error.stage)
+    return error

@@ -1,0 +1,105 @@
+"""Errors in OpenAI's shape: {"error": {"message", "type", "param", "code"}}."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from omnistage.errors import InvalidRequest, OmnistageError
+
+UNSUPPORTED = "unsupported_value"
+"""Type of a fault, and code of an error: OpenAI knows the value, this model cannot honour it."""
+
+_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+    503: "service_unavailable_error",
+    504: "timeout_error",
+}
+
+
+def error_type(status: int) -> str:
+    """The `type` that goes with an HTTP status."""
+    return _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
+
+
+def http_status(error: OmnistageError) -> int:
+    """The error's own status where HTTP has it: 4xx, 500, 503, 504; anything else is a 500."""
+    return error.status if 400 <= error.status < 500 or error.status in (500, 503, 504) else 500
+
+
+def error_body(error: OmnistageError) -> dict[str, Any]:
+    """The JSON of an error answer; also sent as an event when a stream breaks."""
+    detail: dict[str, Any] = {
+        "message": error.message,
+        "type": error_type(http_status(error)),
+        "param": error.param,
+        "code": error.code,
+    }
+    if error.stage is not None:
+        detail["stage"] = error.stage
+    return {"error": detail}
+
+
+def error_headers(error: OmnistageError) -> dict[str, str]:
+    """Retry-After in whole seconds, at least 1, where the error knows it; the challenge of a 401."""
+    headers = {}
+    if error.retry_after_s is not None:
+        headers["retry-after"] = str(max(1, math.ceil(error.retry_after_s)))
+    if error.status == 401:
+        headers["www-authenticate"] = "Bearer"
+    return headers
+
+
+def from_validation(error: ValidationError, body: Any) -> InvalidRequest:
+    """The most telling fault of a body that does not fit its schema, as a 400 that names the field."""
+    faults = error.errors(include_url=False, include_input=False, include_context=True)
+    first = faults[0]["loc"][:1]
+    # A union reports every branch; the one that the client meant is the one that got deepest.
+    fault = max((f for f in faults if f["loc"][:1] == first), key=lambda f: len(_path(f["loc"], f["type"], body)))
+    param = param_name(_path(fault["loc"], fault["type"], body))
+    message, code = _explain(fault, param)
+    return InvalidRequest(message, code=code, param=param or None)
+
+
+def _explain(fault: Mapping[str, Any], param: str) -> tuple[str, str]:
+    """Message and code of one of pydantic's faults."""
+    kind, reason = fault["type"], str(fault["msg"]).rstrip(".")
+    if kind == "missing":
+        return f"Missing required parameter: '{param}'.", "missing_required_parameter"
+    if kind == "extra_forbidden":
+        return f"Unknown parameter: '{param}'.", "unknown_parameter"
+    where = f"Invalid value for '{param}': " if param else "Invalid request body: "
+    if kind == UNSUPPORTED:
+        return f"{where}{reason}.", UNSUPPORTED
+    return f"{where}{reason}.", "invalid_type" if kind.endswith("_type") else "invalid_value"
+
+
+def _path(loc: Sequence[int | str], kind: str, body: Any) -> list[int | str]:
+    """The location of a fault without the names of union branches: only keys and indexes that the body has."""
+    path: list[int | str] = []
+    here = body
+    for number, part in enumerate(loc):
+        last = number == len(loc) - 1
+        if _has(here, part):
+            here = here[part]
+        elif not (last and kind == "missing"):
+            continue
+        path.append(part)
+    return path
+
+
+def _has(value: Any, part: int | str) -> bool:
+    if isinstance(part, int):
+        return isinstance(value, list) and part < len(value)
+    return isinstance(value, dict) and part in value
+
+
+def param_name(path: Sequence[int | str]) -> str:
+    """As OpenAI writes it: messages.[0].content."""
+    return ".".join(f"[{part}]" if isinstance(part, int) else part for part in path)

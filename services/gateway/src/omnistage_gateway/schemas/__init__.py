@@ -1,0 +1,1 @@
+"""OpenAI's HTTP shapes. Nothing of the contracts is known here."""

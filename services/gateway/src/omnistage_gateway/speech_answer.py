@@ -1,0 +1,129 @@
+"""Answering a speech request: from the dispatcher's pieces to bytes, events or one whole file."""
+
+from __future__ import annotations
+
+import base64
+import math
+from typing import Any, Protocol
+
+from omnistage.errors import StageFailed
+from omnistage_gateway.answer import Sender, events_of, server_event
+from omnistage_gateway.audio import Transcoder
+from omnistage_gateway.context import Gateway
+from omnistage_gateway.dispatch.interface import AudioPiece
+from omnistage_gateway.playback import Playback
+from omnistage_gateway.translate import SpeechJob
+
+AUDIO_UNITS_PER_S = 20
+"""Output is counted in started 50 ms where a voice has no tokens of its own."""
+
+
+class _Sink(Protocol):
+    """How the bytes reach the client."""
+
+    async def begin(self) -> None:
+        """The first audio exists: the status is decided."""
+        ...
+
+    async def audio(self, data: bytes) -> None: ...
+
+    async def done(self, duration_s: float) -> None: ...
+
+
+class _Bytes:
+    """As they are, without a length."""
+
+    def __init__(self, sender: Sender, job: SpeechJob) -> None:
+        self._sender = sender
+        self._job = job
+
+    async def begin(self) -> None:
+        await self._sender.start(self._job.audio_format.media_type, answer_headers(self._job))
+
+    async def audio(self, data: bytes) -> None:
+        await self._sender.chunk(data)
+
+    async def done(self, duration_s: float) -> None:
+        await self._sender.end()
+
+
+class _Events:
+    """As server-sent events with base64."""
+
+    def __init__(self, sender: Sender, job: SpeechJob) -> None:
+        self._sender = sender
+        self._job = job
+
+    async def begin(self) -> None:
+        await self._sender.start("text/event-stream; charset=utf-8", answer_headers(self._job), shape="events")
+
+    async def audio(self, data: bytes) -> None:
+        await self._sender.chunk(
+            server_event({"type": "speech.audio.delta", "audio": base64.b64encode(data).decode("ascii")})
+        )
+
+    async def done(self, duration_s: float) -> None:
+        await self._sender.end(
+            server_event({"type": "speech.audio.done", "usage": speech_usage(self._job.input_chars, duration_s)})
+        )
+
+
+class _Whole:
+    """All at once, with a length."""
+
+    def __init__(self, sender: Sender, job: SpeechJob) -> None:
+        self._sender = sender
+        self._job = job
+        self._held = bytearray()
+
+    async def begin(self) -> None:
+        """Nothing is sent before the end."""
+
+    async def audio(self, data: bytes) -> None:
+        self._held += data
+
+    async def done(self, duration_s: float) -> None:
+        await self._sender.whole(self._job.audio_format.media_type, bytes(self._held), answer_headers(self._job))
+
+
+def answer_headers(job: SpeechJob) -> dict[str, str]:
+    """Which model really spoke; audio itself has no place for it."""
+    return {"omnistage-model": job.plan.model}
+
+
+def speech_usage(input_chars: int, duration_s: float) -> dict[str, Any]:
+    """Usage of a voice that has no tokens: characters of the text in, started 50 ms of audio out."""
+    output = math.ceil(round(duration_s * AUDIO_UNITS_PER_S, 6))
+    return {"input_tokens": input_chars, "output_tokens": output, "total_tokens": input_chars + output}
+
+
+async def speak(gateway: Gateway, job: SpeechJob, request_id: str, sender: Sender) -> None:
+    """Run the request and send what comes.
+
+    Raises:
+        OmnistageError: it failed; if nothing was sent yet, the status is still open.
+    """
+    sink: _Sink = (_Events if job.events else _Whole if job.whole else _Bytes)(sender, job)
+    transcoder = Transcoder(job.audio_format, rate_hz=job.rate_hz, tempo=job.tempo, whole=job.whole)
+    playback = Playback(gateway.metrics, job.plan.model)
+    begun = False
+    async with gateway.encoders.using(transcoder) as encoder:
+        async with gateway.dispatcher.run(job.plan, request_id) as running, events_of(running) as events:
+            async for event in events:
+                if not isinstance(event, AudioPiece) or not len(event.samples):
+                    continue
+                data = await encoder.feed(event.samples, event.sample_rate_hz)
+                if not begun:
+                    begun = True
+                    await sink.begin()
+                if data:
+                    await sink.audio(data)
+                playback.sent(encoder.duration_s)
+        if not begun:
+            raise StageFailed("The voice made no sound.", code="no_audio", stage="gateway")
+        data = await encoder.finish()
+        if data:
+            await sink.audio(data)
+        playback.sent(encoder.duration_s)
+        playback.ended()
+        await sink.done(encoder.duration_s)
