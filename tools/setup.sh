@@ -40,7 +40,7 @@ install_torch() {
     fi
 }
 
-pip_install() { "$venv/bin/python" -m pip install --disable-pip-version-check --quiet -c constraints.txt "$@"; }
+pip_install() { "$venv/bin/python" -m pip install --disable-pip-version-check -qq -c constraints.txt "$@"; }
 
 check_python
 if [ ! -x "$venv/bin/python" ]; then

@@ -11,7 +11,6 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-
 STYLES = {
     "ready": "green",
     "running": "green",

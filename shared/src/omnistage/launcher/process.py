@@ -8,10 +8,11 @@ import ctypes
 import os
 import signal
 import sys
-from asyncio.subprocess import PIPE, STDOUT, Process
+from asyncio.subprocess import Process
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from omnistage.launcher.faults import StartFailed
 from omnistage.launcher.logs import RotatingLog
@@ -43,8 +44,9 @@ class ChildSpec:
 class Child:
     """A started process. `wait` must run for as long as it lives: it also carries its output to the log."""
 
-    def __init__(self, process: Process, log: RotatingLog) -> None:
+    def __init__(self, process: Process, output: BinaryIO, log: RotatingLog) -> None:
         self._process = process
+        self._output = output
         self._log = log
 
     @classmethod
@@ -54,22 +56,25 @@ class Child:
         Raises:
             StartFailed: there is no such program, or no more processes can be had.
         """
-        log = RotatingLog(log_path)
+        # A pipe of our own: with asyncio's, `Process.wait` would go on for as long as a grandchild holds it open.
+        reading, writing = os.pipe()
         try:
             process = await asyncio.create_subprocess_exec(
                 *spec.command,
                 stdin=asyncio.subprocess.DEVNULL,
-                stdout=PIPE,
-                stderr=STDOUT,
+                stdout=writing,
+                stderr=writing,
                 env=dict(spec.environment),
                 pass_fds=spec.pass_fds,
                 start_new_session=True,
                 preexec_fn=_die_with_parent(),
             )
         except OSError as error:
-            log.close()
+            os.close(reading)
             raise StartFailed(f"{spec.command[0]} cannot be started: {error.strerror}") from error
-        return cls(process, log)
+        finally:
+            os.close(writing)
+        return cls(process, os.fdopen(reading, "rb", buffering=0), RotatingLog(log_path))
 
     @property
     def pid(self) -> int:
@@ -77,15 +82,17 @@ class Child:
 
     async def wait(self) -> int:
         """Exit code (negative: the signal), once the process and all that it started are gone."""
-        async with asyncio.TaskGroup() as group:
-            output = group.create_task(self._carry_output())
-            try:
-                code = await self._process.wait()
-            finally:
-                self.kill()
-            await asyncio.wait({output}, timeout=_LAST_WORDS_S)
-            output.cancel()
-        self._log.close()
+        try:
+            async with asyncio.TaskGroup() as group:
+                output = group.create_task(self._carry_output())
+                try:
+                    code = await self._process.wait()
+                finally:
+                    self.kill()
+                await asyncio.wait({output}, timeout=_LAST_WORDS_S)
+                output.cancel()
+        finally:
+            self._log.close()
         return code
 
     def terminate(self) -> None:
@@ -99,9 +106,15 @@ class Child:
             os.killpg(self._process.pid, signal.SIGKILL)
 
     async def _carry_output(self) -> None:
-        assert self._process.stdout is not None
-        while data := await self._process.stdout.read(_READ_BYTES):
-            self._log.write(data)
+        reader = asyncio.StreamReader()
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), self._output
+        )
+        try:
+            while data := await reader.read(_READ_BYTES):
+                self._log.write(data)
+        finally:
+            transport.close()
 
 
 def _die_with_parent() -> Callable[[], None] | None:

@@ -224,7 +224,7 @@ class System:
         self._show()
 
     def _is_ready(self, slot: Slot) -> bool:
-        ready = report(slot, self._fleet)["state"] == "ready"
+        ready: bool = report(slot, self._fleet)["state"] == "ready"
         slot.served = slot.served or ready
         return ready
 
@@ -233,7 +233,7 @@ class System:
             response = await client.get(f"{self.address}/ready", timeout=5.0)
         except httpx.TransportError:
             return False
-        return bool(response.status_code == 200)
+        return response.status_code == 200
 
     def _check_failed(self, slots: list[Slot]) -> None:
         for slot in slots:

@@ -1,0 +1,276 @@
+"""`omnistage up` with real processes, a real broker and a real tensor server."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from typing import Any
+
+import httpx
+import psutil  # type: ignore[import-untyped]
+import pytest
+
+from omnistage.launcher.folder import DataFolder
+
+pytestmark = pytest.mark.integration
+
+STOP_S = 5.0
+
+
+def gateway_pid(address: str) -> int:
+    """Asked over HTTP, which also proves that somebody answers."""
+    return int(httpx.get(f"{address}/ready", timeout=20).text)
+
+
+def assert_nothing_left(launched: Any) -> None:
+    folder = DataFolder(launched.data)
+    assert launched.processes() == []
+    assert not folder.arena.exists()
+    assert sorted(path.name for path in launched.data.iterdir()) == ["logs", "nats", "run"]
+    assert [path.name for path in folder.run.iterdir()] == ["lock"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_starts_tells_and_stops(launched: Any, number: signal.Signals) -> None:
+    launched.start()
+    address = launched.until_ready()
+
+    status = launched.status()
+    assert (status["ready"], status["address"], status["pid"]) == (True, address, launched.process.pid)
+    assert [process["name"] for process in status["processes"]] == ["nats", "tensors", "gateway-1", "talker-1", "codec-1"]
+    assert {process["state"] for process in status["processes"]} == {"ready"}
+    talker = status["processes"][3]
+    assert talker["instance"].startswith("talker-1-")
+    assert psutil.Process(talker["pid"]).ppid() == launched.process.pid
+    assert (talker["version"], talker["slots"], talker["queue"], talker["running"]) == ("9.9", 4, 2, ["r1", "r2"])
+    assert [engine["engine"] for engine in talker["engines"]] == ["e"]
+    assert gateway_pid(address) == status["processes"][2]["pid"]
+    assert oct(DataFolder(launched.data).state.stat().st_mode)[-3:] == "600"
+
+    launched.process.send_signal(number)
+    assert launched.process.wait(STOP_S) == 0
+    assert_nothing_left(launched)
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(address)
+
+
+def test_output_without_a_terminal_is_plain_lines(launched: Any) -> None:
+    launched.order("talker-slow")
+    launched.start()
+    launched.wait_for(lambda: "talker-1: starting (e: reading weights)" in launched.said())
+    assert launched.status()["ready"] is False
+    launched.process.terminate()
+    assert launched.process.wait(STOP_S) == 0
+    assert "is ready" not in launched.said()
+    assert "\x1b" not in launched.said()
+    assert_nothing_left(launched)
+
+
+def test_services_get_their_environment_and_no_more(launched: Any) -> None:
+    launched.start("--quiet")
+    launched.until_ready()
+    assert "talker-1:" not in launched.said()
+    logs = launched.run("logs", "-n", "5").stdout
+    threads = max(1, (os.cpu_count() or 1) // 2)
+    assert f"| talker threads={threads} PASSIVE keys=None" in logs
+    assert f"| gateway threads={threads} PASSIVE keys=secret" in logs
+
+
+def test_stops_in_time_when_services_are_deaf_and_have_children(launched: Any) -> None:
+    for name in ("talker-deaf", "codec-deaf", "talker-grandchild"):
+        launched.order(name)
+    launched.start()
+    launched.until_ready()
+    assert "sleep" in {process.name() for process in launched.processes()}
+    launched.process.terminate()
+    assert launched.process.wait(STOP_S) == 0
+    assert_nothing_left(launched)
+
+
+def test_kill_of_the_launcher_takes_the_children_along_and_the_next_start_is_clean(launched: Any) -> None:
+    launched.order("talker-grandchild")
+    launched.start()
+    launched.until_ready()
+    folder = DataFolder(launched.data)
+    (folder.arena / "left-over").write_bytes(b"x")
+    launched.process.kill()
+    launched.process.wait()
+    launched.wait_for(lambda: {process.name() for process in launched.processes()} <= {"sleep"})
+
+    for command in ("status", "down"):
+        told = launched.run(command)
+        assert told.returncode == 1
+        assert "nothing runs from" in told.stderr
+        assert "was killed" in told.stderr
+        assert len(told.stderr.splitlines()) == 1
+
+    launched.countermand("talker-grandchild")
+    launched.output.unlink()
+    launched.start()
+    launched.until_ready()
+    assert not (folder.arena / "left-over").exists()
+    assert "sleep" not in {process.name() for process in launched.processes()}
+    assert launched.run("down").returncode == 0
+    launched.process.wait(STOP_S)
+    assert_nothing_left(launched)
+
+
+def test_a_killed_service_is_started_again_under_a_new_name_and_its_children_are_gone(launched: Any) -> None:
+    launched.order("talker-grandchild")
+    launched.start()
+    launched.until_ready()
+    before = launched.of_service("talker")[0]
+    children = psutil.Process(before["pid"]).children()
+    assert [child.name() for child in children] == ["sleep"]
+    psutil.Process(before["pid"]).kill()
+    launched.wait_for(lambda: launched.of_service("talker")[0]["restarts"] == 1)
+    launched.wait_for(lambda: launched.of_service("talker")[0]["state"] == "ready")
+    after = launched.of_service("talker")[0]
+    assert after["pid"] != before["pid"]
+    assert after["instance"] != before["instance"]
+    assert after["last_exit"] == -signal.SIGKILL
+    assert not children[0].is_running() or children[0].status() == psutil.STATUS_ZOMBIE
+
+
+def test_clients_wait_while_the_only_gateway_is_restarted(launched: Any) -> None:
+    launched.start()
+    address = launched.until_ready()
+    before = gateway_pid(address)
+    psutil.Process(before).kill()
+    launched.wait_for(lambda: not psutil.pid_exists(before) or psutil.Process(before).status() == "zombie")
+    assert gateway_pid(address) != before
+
+
+def test_a_killed_broker_comes_back_where_it_was(launched: Any) -> None:
+    launched.start()
+    launched.until_ready()
+    broker = launched.of_service("nats")[0]
+    psutil.Process(broker["pid"]).kill()
+    launched.wait_for(lambda: launched.of_service("nats")[0]["restarts"] == 1)
+    # Presences reach the launcher again only when everybody has found the broker at its old address.
+    before = launched.of_service("talker")[0]["uptime_s"]
+    launched.wait_for(
+        lambda: (
+            launched.of_service("talker")[0]["uptime_s"] > before + 6
+            and {process["state"] for process in launched.status()["processes"]} == {"ready"}
+        )
+    )
+    assert launched.of_service("talker")[0]["restarts"] == 0
+
+
+def test_a_failed_start_is_not_tried_again(launched: Any) -> None:
+    launched.order("codec-exit", "3")
+    launched.start()
+    assert launched.process.wait(30) == 1
+    assert "codec-1 could not start (exit code 3)" in launched.said()
+    assert "codec cannot start: so it was ordered" in launched.said()
+    assert (launched.data / "logs" / "codec-1.log").read_text().count("cannot start") == 1
+    assert_nothing_left(launched)
+
+
+def test_a_service_that_always_crashes_is_given_up(launched: Any) -> None:
+    launched.order("codec-exit", "7")
+    launched.start()
+    assert launched.process.wait(30) == 1
+    assert "codec-1 left with exit code 7" in launched.said()
+    assert (launched.data / "logs" / "codec-1.log").read_text().count("cannot start") == 5
+    assert_nothing_left(launched)
+
+
+def test_a_service_that_fails_later_leaves_the_others_running(launched: Any) -> None:
+    launched.start()
+    launched.until_ready()
+    launched.order("codec-exit", "3")
+    psutil.Process(launched.of_service("codec")[0]["pid"]).kill()
+    launched.wait_for(lambda: launched.of_service("codec")[0]["state"] == "failed")
+    assert (launched.data / "logs" / "codec-1.log").read_text().count("cannot start") == 3
+    assert launched.of_service("talker")[0]["state"] == "ready"
+    launched.countermand("codec-exit")
+    assert launched.run("scale", "codec=1").returncode == 0
+    assert launched.of_service("codec")[0]["state"] == "ready"
+
+
+def test_a_used_port_is_one_line_and_nothing_starts(launched: Any) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        launched.start("--port", str(port))
+        assert launched.process.wait(30) == 1
+    assert launched.said().splitlines() == [
+        f"omnistage: port {port} is used by another program; choose one with --port or OMNISTAGE_PORT"
+    ]
+    assert list((launched.data / "logs").iterdir()) == []
+
+
+def test_one_system_per_data_folder(launched: Any) -> None:
+    launched.start()
+    launched.until_ready()
+    second = launched.run("up", "--models", str(launched.folder / "models.yaml"), "--port", "0")
+    assert second.returncode == 1
+    assert "runs from" in second.stderr
+    assert launched.status()["ready"] is True
+
+
+def test_scale_up_and_down(launched: Any) -> None:
+    launched.start("--scale", "codec=2")
+    address = launched.until_ready()
+    assert [process["name"] for process in launched.of_service("codec")] == ["codec-1", "codec-2"]
+
+    assert launched.run("scale", "talker=3", "codec=1", "gateway=2").stdout.splitlines() == [
+        "talker: 1 -> 3",
+        "codec: 2 -> 1",
+        "gateway: 1 -> 2",
+    ]
+    talkers = launched.of_service("talker")
+    assert [(talker["name"], talker["state"]) for talker in talkers] == [
+        ("talker-1", "ready"),
+        ("talker-2", "ready"),
+        ("talker-3", "ready"),
+    ]
+    assert [process["name"] for process in launched.of_service("codec")] == ["codec-1"]
+
+    first, second = (process["pid"] for process in launched.of_service("gateway"))
+    assert gateway_pid(address) in (first, second)
+    os.kill(first, signal.SIGSTOP)
+    assert {gateway_pid(address) for _ in range(3)} == {second}
+    os.kill(first, signal.SIGCONT)
+
+    assert launched.run("scale", "talker=1").stdout == "talker: 3 -> 1\n"
+    assert [talker["pid"] for talker in launched.of_service("talker")] == [talkers[0]["pid"]]
+
+
+@pytest.mark.parametrize(
+    ("asked", "answer"),
+    [
+        ("dit=2", "there is no service 'dit' here; there are: gateway, talker, codec"),
+        ("talker=0", "talker=0: between 1 and 64 instances can run"),
+        ("talker=65", "talker=65: between 1 and 64 instances can run"),
+    ],
+)
+def test_scale_refuses_what_cannot_be(launched: Any, asked: str, answer: str) -> None:
+    refused = launched.run("up", "--models", str(launched.folder / "models.yaml"), "--port", "0", "--scale", asked)
+    assert (refused.returncode, refused.stderr) == (1, f"omnistage: {answer}\n")
+
+
+def test_detached_until_down(launched: Any) -> None:
+    started = launched.run("up", "--detach", "--models", str(launched.folder / "models.yaml"), "--port", "0")
+    assert started.returncode == 0, started.stderr
+    assert "is ready: http://127.0.0.1:" in started.stdout
+    status = launched.status()
+    assert status["ready"] is True
+    stopped = launched.run("down")
+    assert (stopped.returncode, stopped.stdout) == (0, "stopped\n")
+    launched.wait_for(lambda: not psutil.pid_exists(status["pid"]) or psutil.Process(status["pid"]).status() == "zombie")
+    assert_nothing_left(launched)
+    again = launched.run("down")
+    assert (again.returncode, again.stderr) == (1, f"omnistage: nothing runs from {launched.data}\n")
+
+
+def test_detached_start_that_fails_says_why(launched: Any) -> None:
+    launched.order("codec-exit", "3")
+    failed = launched.run("up", "--detach", "--models", str(launched.folder / "models.yaml"), "--port", "0")
+    assert failed.returncode == 1
+    assert "codec-1 could not start" in failed.stdout + failed.stderr
+    assert_nothing_left(launched)
