@@ -108,6 +108,15 @@ async def test_resumes_at_any_sample(engine: DecodeEngine, segments: Segments, s
     assert {piece.segment for piece in pieces if piece.text} == set(range(4)) - begun
 
 
+@pytest.mark.parametrize(("segment", "first_offset"), [(1, 12_000), (2, 12_300), (3, 13_200)])
+async def test_resumes_at_a_segment(engine: DecodeEngine, segments: Segments, segment: int, first_offset: int) -> None:
+    rest = (chunk async for chunk in arriving(segments, 7) if chunk.segment >= segment)
+    skip = first_offset + 100
+    pieces = await collect(engine.decode(rest, seed=9, first_offset=first_offset, skip_samples=skip))
+    assert pieces[0].offset == skip
+    assert np.array_equal(joined(pieces), whole(segments, 9)[skip:])
+
+
 @pytest.mark.parametrize("skip", [40_200, 50_000])
 async def test_nothing_is_left_when_all_was_delivered(engine: DecodeEngine, segments: Segments, skip: int) -> None:
     assert await collect(engine.decode(arriving(segments, 7), seed=9, skip_samples=skip)) == []

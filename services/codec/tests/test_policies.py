@@ -12,7 +12,6 @@ from omnistage.errors import StageFailed
 from omnistage_codec.engine.batches import Frames, GrowthPolicy, fits, join
 from omnistage_codec.engine.pcm import to_int16
 from omnistage_codec.engine.read_ahead import ReadAhead
-from omnistage_codec.engine.resume import DeliveredFilter
 
 
 def chunk(count: int, *, segment: int = 0, start: int = 0, end: bool = False, text: str = "") -> Frames:
@@ -43,52 +42,6 @@ def test_join_keeps_order_and_text() -> None:
     joined = join([chunk(2, start=3, text="said"), chunk(3, start=5, end=True)])
     assert joined.frames[:, 0].tolist() == [3, 4, 5, 6, 7]
     assert (joined.segment_frame, joined.segment_end, joined.text) == (3, True, "said")
-
-
-def _run_filter(chunks: list[Frames], skip_samples: int) -> tuple[int, list[tuple[int, int]]]:
-    delivered = DeliveredFilter(skip_samples=skip_samples, samples_per_frame=10)
-    passed, released = 0, []
-    for item in chunks:
-        more, ready = delivered.push(item)
-        passed += more
-        released += [(part.segment, part.segment_frame) for part in ready]
-    delivered.finish()
-    return passed, released
-
-
-@pytest.mark.parametrize(
-    ("skip_samples", "passed", "first"),
-    [
-        (0, 0, (0, 0)),
-        (1, 0, (0, 0)),
-        (49, 0, (0, 0)),
-        (50, 50, (1, 0)),
-        (51, 50, (1, 0)),
-        (79, 50, (1, 0)),
-        (80, 80, (2, 0)),
-        (89, 80, (2, 0)),
-        (90, 90, None),
-        (500, 90, None),
-    ],
-)
-def test_delivered_segments_are_passed_over(skip_samples: int, passed: int, first: tuple[int, int] | None) -> None:
-    chunks = [
-        chunk(2),
-        chunk(3, start=2, end=True),
-        chunk(3, segment=1, end=True),
-        chunk(1, segment=2),
-        chunk(0, segment=2, start=1, end=True),
-    ]
-    was_passed, released = _run_filter(chunks, skip_samples)
-    assert was_passed == passed
-    assert (released[0] if released else None) == first
-    everything = [(item.segment, item.segment_frame) for item in chunks]
-    assert released == everything[len(everything) - len(released) :]
-
-
-def test_input_that_ends_in_a_held_segment_is_an_error() -> None:
-    with pytest.raises(StageFailed, match="within segment 0"):
-        _run_filter([chunk(2)], 1000)
 
 
 def test_int16_clips_and_rounds() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -17,7 +16,6 @@ from omnistage.errors import StageFailed
 from omnistage_codec.engine.batches import Frames, GrowthPolicy, fits, join
 from omnistage_codec.engine.pcm import to_int16
 from omnistage_codec.engine.read_ahead import ReadAhead
-from omnistage_codec.engine.resume import DeliveredFilter
 from omnistage_codec.models.base import Samples, WaveFacts, WaveModel
 
 T = TypeVar("T")
@@ -88,15 +86,23 @@ class DecodeEngine:
         await self._in_pool(partial(self._decode, state, batch))
 
     async def decode(
-        self, chunks: AsyncIterator[Frames], *, seed: int, voice: str = "", skip_samples: int = 0
+        self,
+        chunks: AsyncIterator[Frames],
+        *,
+        seed: int,
+        voice: str = "",
+        first_offset: int = 0,
+        skip_samples: int = 0,
     ) -> AsyncGenerator[AudioPiece, None]:
         """Decode one request. Close the iterator (`contextlib.aclosing`) to cancel; a step that runs is let run out.
 
         Args:
-            chunks: the frames in order; segments follow one another and each ends explicitly.
+            chunks: the frames in order, from the start of any segment; each segment ends explicitly.
             seed: key of the noise.
             voice: the voice that made the frames.
-            skip_samples: samples that were delivered before (by another instance); the output begins after them.
+            first_offset: index within the answer of the first segment's first sample. Segments are independent, so
+                one that takes over a request begins with the segment in which the delivered samples end.
+            skip_samples: samples of the answer that were delivered before; the output begins after them.
 
         Yields:
             Pieces in order without gaps from `skip_samples` on.
@@ -105,12 +111,11 @@ class DecodeEngine:
             InvalidRequest: no such voice.
             StageFailed: frames that do not continue one another, or the input ended within a segment.
         """
-        timeline = _Timeline(skip_samples, self._model.facts.sample_rate_hz)
+        timeline = _Timeline(first_offset, skip_samples, self._model.facts.sample_rate_hz)
         state = self._model.new_state(seed=seed, voice=voice)
-        source = self._undelivered(chunks, timeline)
         step = 0
         open_segment: int | None = None
-        async with aclosing(source), ReadAhead(source, limit=self._config.read_ahead_chunks) as waiting:
+        async with ReadAhead(chunks, limit=self._config.read_ahead_chunks) as waiting:
             while await waiting.wait():
                 batch = await self._next_batch(waiting, self._config.growth.limit(step))
                 samples = await self._in_pool(partial(self._decode, state, batch))
@@ -135,18 +140,6 @@ class DecodeEngine:
             segment_end=batch.segment_end,
         )
 
-    async def _undelivered(self, chunks: AsyncIterator[Frames], timeline: _Timeline) -> AsyncGenerator[Frames, None]:
-        """The chunks without those of segments that were wholly delivered."""
-        delivered = DeliveredFilter(
-            skip_samples=timeline.skip_samples, samples_per_frame=self._model.facts.samples_per_frame
-        )
-        async for chunk in chunks:
-            passed, ready = delivered.push(chunk)
-            timeline.offset += passed
-            for item in ready:
-                yield item
-        delivered.finish()
-
     @staticmethod
     async def _next_batch(waiting: ReadAhead[Frames], limit: int) -> Frames:
         """Whatever waits and may be decoded together: at least one chunk."""
@@ -162,18 +155,18 @@ class DecodeEngine:
 class _Timeline:
     """Where the next samples lie in the answer."""
 
-    def __init__(self, skip_samples: int, sample_rate_hz: int) -> None:
-        self.skip_samples = skip_samples
+    def __init__(self, first_offset: int, skip_samples: int, sample_rate_hz: int) -> None:
+        self._skip_samples = skip_samples
         self._sample_rate_hz = sample_rate_hz
-        self.offset = 0
+        self._offset = first_offset
         self._text = ""
 
     def place(self, batch: Frames, samples: Samples) -> AudioPiece | None:
         """The piece that these samples make; None if all were delivered before, or there are none yet."""
-        start = self.offset
-        self.offset += len(samples)
+        start = self._offset
+        self._offset += len(samples)
         self._text = batch.text or self._text
-        fresh = samples[max(0, self.skip_samples - start) :]
+        fresh = samples[max(0, self._skip_samples - start) :]
         if len(fresh) < len(samples):
             self._text = ""  # was delivered with the segment's first sample
         if not len(fresh):
@@ -181,7 +174,7 @@ class _Timeline:
         text, self._text = self._text, ""
         return AudioPiece(
             samples=to_int16(fresh),
-            offset=self.offset - len(fresh),
+            offset=self._offset - len(fresh),
             sample_rate_hz=self._sample_rate_hz,
             segment=batch.segment,
             text=text,
