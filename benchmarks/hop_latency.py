@@ -2,9 +2,10 @@
 
     python benchmarks/hop_latency.py
 
-Each case runs with the sender in a process of its own. "log" is append to follow, "work" is publish_work to claim. Idle
-sends one message every 10 ms; "200/s" sends at that rate over 16 requests; "busy" adds a process that multiplies
-matrices on one thread without pause. Writes benchmarks/results/hop_latency.csv (appended) and prints a table.
+Each case runs with the sender in a process of its own. "log" is append to follow, "work" is publish_work to claim, and
+"control" is send to subscribe, the shortest way that the broker has: the yardstick for the other two. Idle sends one
+message every 10 ms; "200/s" sends at that rate over 16 requests; "busy" adds a process that multiplies matrices on one
+thread without pause. Writes benchmarks/results/hop_latency.csv (appended) and prints a table.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import argparse
 import asyncio
 import contextlib
 import csv
+import os
 import platform
 import statistics
 import subprocess
@@ -27,7 +29,7 @@ from pathlib import Path
 import uvloop
 
 from omnistage.testing.servers import running_nats
-from omnistage.transport import Bus, Log, Topology, WorkQueue, connect
+from omnistage.transport import Bus, Handler, Log, Message, Topology, WorkQueue, connect
 
 RESULTS = Path(__file__).parent / "results" / "hop_latency.csv"
 COLUMNS = ("date", "commit", "cpu", "versions", "case", "p50_us", "p99_us", "n")
@@ -56,7 +58,7 @@ class Case:
 
 CASES = tuple(
     Case(f"{hop} {load}", hop, rate, requests, count, busy)
-    for hop in ("log", "work")
+    for hop in ("control", "log", "work")
     for load, rate, requests, count, busy in (
         ("idle", 100, 1, 600, False),
         ("200/s", 200, 16, 2000, False),
@@ -81,6 +83,8 @@ async def send(url: str, case: Case) -> None:
             body = time.monotonic_ns().to_bytes(8, "little") + bytes(BODY_BYTES - 8)
             if case.hop == "log":
                 last[request] = await bus.append(log_of(bus, request), body, {}, expected=last[request])
+            elif case.hop == "control":
+                await bus.send(bus.subjects.ctl_everyone(), body)
             else:
                 await bus.publish_work(bus.subjects.work(STAGE, MODEL, f"r{n}"), body, {})
 
@@ -111,6 +115,13 @@ async def read_work(queue: WorkQueue, count: int, into: list[float]) -> None:
         await claim.ack()
 
 
+def control_reader(into: list[float]) -> Handler:
+    async def read(message: Message) -> None:
+        into.append(latency_us(message.body))
+
+    return read
+
+
 async def receive(url: str, case: Case) -> list[float]:
     """The receiver: starts the sender once it listens; latencies in microseconds, in order of arrival."""
     bus = await connect(url, NAMESPACE, name="receiver")
@@ -121,11 +132,15 @@ async def receive(url: str, case: Case) -> list[float]:
             for request in range(case.requests):
                 share = len(range(request, case.count, case.requests))
                 group.create_task(read_log(await bus.follow(log_of(bus, request)), share, measured))
+        elif case.hop == "control":
+            await bus.subscribe(bus.subjects.ctl_everyone(), control_reader(measured))
         else:
             group.create_task(read_work(await bus.work_queue(STAGE, MODEL), case.count, measured))
         sender = await asyncio.create_subprocess_exec(sys.executable, __file__, "--send", case.name, "--url", url)
         if await sender.wait() != 0:
             raise RuntimeError(f"the sender of {case.name!r} failed")
+        while len(measured) < case.count:  # noqa: ASYNC110 - the last messages may still be under way
+            await asyncio.sleep(0.01)
     await bus.close()
     return measured[WARM_UP:]
 
@@ -155,8 +170,6 @@ def cpu() -> str:
 
 def open_cpus() -> set[int]:
     """Processors that this process may use."""
-    import os
-
     return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
 
 

@@ -18,6 +18,7 @@ from omnistage.errors import BusUnavailable, ConfigError
 from omnistage.testing.bus_conformance.steps import MODEL, STAGE, bodies, claimed, eventually, numbered, take, write
 from omnistage.testing.servers import NatsServer, free_port, nats_server
 from omnistage.transport import Bus, BusOptions, Topology, connect
+from omnistage.transport.jetstream import JetStreamBus
 from omnistage.transport.jetstream.log import LIVE_LIMIT
 
 pytestmark = pytest.mark.integration
@@ -220,6 +221,37 @@ async def test_tools_can_read_buckets_and_objects(broker: NatsServer, bus: Bus) 
     await client.close()
     assert entry.value == b"1"
     assert thing.data == b"y" * 200_000
+
+
+async def test_an_object_of_many_chunks(bus: Bus) -> None:
+    data = bytes(range(256)) * 80_000
+    store = await bus.object_store("voices")
+    await store.put("video", data)
+    assert await store.get("video") == data
+
+
+async def test_a_client_that_the_broker_throws_out_says_so(broker: NatsServer, bus: Bus) -> None:
+    """A protocol error ends a client for good; then nothing may wait for ever."""
+    assert isinstance(bus, JetStreamBus)
+    queue = await bus.work_queue(STAGE, MODEL)
+    log = await bus.follow(bus.subjects.feed(STAGE, MODEL, "r1", "e"))
+    transport = bus._connection._client._transport
+    assert transport is not None
+
+    async def claim_in_vain() -> None:
+        with pytest.raises(BusUnavailable):
+            await queue.claim()
+
+    async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+        group.create_task(claim_in_vain())
+        await asyncio.sleep(0.05)
+        transport.write(b"NONSENSE\r\n")
+    assert not bus.connected
+    assert [record async for record in log] == []
+    with pytest.raises(BusUnavailable):
+        await queue.claim()
+    with pytest.raises(BusUnavailable):
+        await bus.read(bus.subjects.feed(STAGE, MODEL, "r1", "e"))
 
 
 async def test_credentials() -> None:

@@ -49,14 +49,18 @@ async def open_bus(server: NatsServer, name: str, **options: Any) -> Bus:
     return await connect(server.url, "t", name=name, options=BusOptions(**({"timeout_s": 15.0} | options)))
 
 
-async def crash(server: NatsServer, away_s: float = 0.3) -> None:
-    """kill -9, and start again on the same port and store."""
-    server.kill()
+async def crash(server: NatsServer, away_s: float = 0.3, *, politely: bool = False) -> None:
+    """kill -9 (politely: SIGTERM), and start again on the same port and store."""
+    if politely:
+        await asyncio.to_thread(server.stop)
+    else:
+        server.kill()
     await asyncio.sleep(away_s)
     await asyncio.to_thread(server.start)
 
 
-async def test_everything_goes_on_after_a_crash(server: NatsServer, buses: tuple[Bus, Bus]) -> None:
+@pytest.mark.parametrize("politely", [False, True])
+async def test_everything_goes_on_after_a_crash(server: NatsServer, buses: tuple[Bus, Bus], politely: bool) -> None:
     a, b = buses
     feed = a.subjects.feed(STAGE, MODEL, "r1", "talker-codec")
     for n in range(3):
@@ -69,7 +73,7 @@ async def test_everything_goes_on_after_a_crash(server: NatsServer, buses: tuple
     store = await a.key_value("jobs")
     await store.put("x", b"1")
 
-    await crash(server)
+    await crash(server, politely=politely)
 
     await write_records(a, feed, numbered(5, 5), sequences[-1])
     assert bodies(await take(log, 8)) == numbered(8, 2)

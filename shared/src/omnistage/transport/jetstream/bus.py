@@ -72,6 +72,7 @@ class JetStreamBus:
         """Connect and create the namespace's streams. Raises BusUnavailable or ConfigError."""
         await self._connection.open(url, name=name, user=user, password=password)
         self._connection.when_stream_is_missing(self._streams.reassert)
+        self._connection.when_thrown_out(self._give_up)
         self._connection.after_reconnect(self._streams.reassert)
         self._connection.after_reconnect(self._resume)
         try:
@@ -196,6 +197,13 @@ class JetStreamBus:
         for log in list(self._logs):
             await log.close()
         await self._connection.close()
+
+    def _give_up(self) -> None:
+        """The broker threw us out: whoever waits must learn it."""
+        for queue in list(self._queues):
+            queue.refuse()
+        for log in list(self._logs):
+            log.check()
 
     async def _resume(self) -> None:
         """The broker was away: ask again for work, and look at every log."""

@@ -72,8 +72,10 @@ class Connection:
         self._inbox = ""
         self._opening = True
         self._closing = False
+        self._ended = False
         self._after_reconnect: list[ReconnectCallback] = []
         self._missing_stream: ReconnectCallback | None = None
+        self._thrown_out: Callable[[], None] | None = None
 
     async def open(self, url: str, *, name: str, user: str | None, password: str | None) -> None:
         """Connect.
@@ -117,7 +119,8 @@ class Connection:
 
     @property
     def closed(self) -> bool:
-        return self._closing
+        """Closed for good, by `close` or because the broker refused this client."""
+        return self._ended
 
     def after_reconnect(self, callback: ReconnectCallback) -> None:
         """Run it after every reconnect, in the order of registration; its errors are logged."""
@@ -126,6 +129,10 @@ class Connection:
     def when_stream_is_missing(self, callback: ReconnectCallback) -> None:
         """Run it once when a request finds nobody who answers, before it is sent again."""
         self._missing_stream = callback
+
+    def when_thrown_out(self, callback: Callable[[], None]) -> None:
+        """Call it when the broker ended this client for good."""
+        self._thrown_out = callback
 
     async def request(self, subject: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Reply:
         """Send and wait for the answer; sent again when the connection broke or no stream answered yet.
@@ -200,7 +207,7 @@ class Connection:
         """Wait until the connection stands. Raises BusUnavailable after the timeout."""
         if self.connected:
             return
-        if self._closing:
+        if self._ended:
             raise BusUnavailable("this bus is closed")
         try:
             async with asyncio.timeout(self.options.timeout_s):
@@ -212,6 +219,7 @@ class Connection:
         """Flush and leave, in bounded time. Idempotent."""
         if self._closing:
             return
+        self._closing = True
         try:
             if self.connected:
                 async with asyncio.timeout(_CLOSE_S):
@@ -219,8 +227,7 @@ class Connection:
         except (TimeoutError, BusUnavailable):
             _log.warning("bus_closed_without_flush")
         finally:
-            self._closing = True
-            self._opening = False
+            self._opening, self._ended = False, True
             self._fail_exchanges()
             await self._client.close()
             self._up.clear()
@@ -285,15 +292,20 @@ class Connection:
         self.stats.errors += 1
         if self._opening and "authorization" in str(error).lower():
             raise ConfigError("the broker refuses this user or password")
-        _log.warning("bus_error", error=type(error).__name__, detail=str(error))
+        # While the broker is away every attempt fails; that it is away was said once.
+        say = _log.warning if self._up.is_set() else _log.debug
+        say("bus_error", error=type(error).__name__, detail=str(error))
 
     async def _on_disconnect(self) -> None:
+        if not self._closing and not self._opening:
+            _log.warning("bus_disconnected")
         self._up.clear()
         self._fail_exchanges()
 
     async def _on_reconnect(self) -> None:
         self.stats.reconnects += 1
         self._up.set()
+        _log.warning("bus_reconnected", reconnects=self.stats.reconnects)
         for callback in self._after_reconnect:
             try:
                 await callback()
@@ -305,4 +317,7 @@ class Connection:
         self._up.clear()
         self._fail_exchanges()
         if not self._closing and not self._opening:
+            self._ended = True
             _log.error("bus_closed_by_broker")
+            if self._thrown_out is not None:
+                self._thrown_out()

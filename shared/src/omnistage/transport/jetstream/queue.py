@@ -117,7 +117,8 @@ class JetStreamQueue:
             claim = JetStreamClaim(self._connection, waiter.result())
         except BaseException:
             if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
-                await self._connection.publish(waiter.result().reply, NAK)
+                with contextlib.suppress(BusError):
+                    await self._connection.publish(waiter.result().reply, NAK)
             waiter.cancel()
             with contextlib.suppress(ValueError):
                 self._waiting.remove(waiter)
@@ -138,16 +139,20 @@ class JetStreamQueue:
         self._pulls.clear()
         await self._pull()
 
+    def refuse(self) -> None:
+        """Claims that wait raise BusUnavailable."""
+        waiting, self._waiting = self._waiting, deque()
+        for waiter in waiting:
+            if not waiter.done():
+                waiter.set_exception(BusUnavailable("this queue is closed"))
+
     async def close(self) -> None:
         """Leave the queue; waiting claims raise BusUnavailable, items under way are given back. Idempotent."""
         if self._closed:
             return
         self._closed = True
         self._on_close(self)
-        waiting, self._waiting = self._waiting, deque()
-        for waiter in waiting:
-            if not waiter.done():
-                waiter.set_exception(BusUnavailable("this queue is closed"))
+        self.refuse()
         if self._subscription is not None:
             await self._connection.drain(self._subscription)
 
