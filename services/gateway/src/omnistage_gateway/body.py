@@ -11,9 +11,10 @@ from fastapi import Request
 from pydantic import BaseModel, ValidationError
 
 from omnistage.errors import InvalidRequest
-from omnistage_gateway.problems import from_validation
+from omnistage_gateway.problems import from_validation, param_name
 
 _STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"?', re.DOTALL)
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _BRACKETS = re.compile(rb"[\[\]{}]")
 
 M = TypeVar("M", bound=BaseModel)
@@ -34,7 +35,8 @@ def parse_json(body: bytes, max_depth: int) -> Any:
     """The value of a JSON text (RFC 8259, UTF-8).
 
     Raises:
-        InvalidRequest: not UTF-8, not JSON, NaN or an infinity, a key twice in one object, or nested too deeply.
+        InvalidRequest: not UTF-8, not JSON, NaN or an infinity, a key twice in one object, half a surrogate pair in
+            a text, or nested too deeply.
     """
     if not body.strip():
         _fail("The request body is empty; a JSON object was expected.")
@@ -45,11 +47,14 @@ def parse_json(body: bytes, max_depth: int) -> Any:
     if _deeper_than(body, max_depth):
         _fail(f"The request body is nested more than {max_depth} levels deep.", "json_too_deep")
     try:
-        return json.loads(
+        value = json.loads(
             text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_finite, parse_int=_integer
         )
     except json.JSONDecodeError as error:
         _fail(f"The request body is not valid JSON: {error.msg} at line {error.lineno}, column {error.colno}.")
+    if _SURROGATE.search(text):
+        _check_text(value, [])
+    return value
 
 
 async def read_body(request: Request, kind: type[M], max_depth: int) -> M:
@@ -82,6 +87,22 @@ def _deeper_than(body: bytes, limit: int) -> bool:
         if depth > limit:
             return True
     return False
+
+
+def _check_text(value: Any, path: list[int | str]) -> None:
+    """An escape may name half a surrogate pair, which is no character and has no UTF-8."""
+    if isinstance(value, dict):
+        for key, entry in value.items():
+            _check_text(key, path)
+            _check_text(entry, [*path, key])
+    elif isinstance(value, list):
+        for index, entry in enumerate(value):
+            _check_text(entry, [*path, index])
+    elif isinstance(value, str) and any("\ud800" <= char <= "\udfff" for char in value):
+        param = param_name(path)
+        raise InvalidRequest(
+            f"Invalid value for '{param}': half a surrogate pair is not a character.", code="invalid_utf8", param=param
+        )
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

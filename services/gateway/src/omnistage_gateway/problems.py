@@ -13,6 +13,8 @@ from omnistage.errors import InvalidRequest, OmnistageError
 UNSUPPORTED = "unsupported_value"
 """Type of a fault, and code of an error: OpenAI knows the value, this model cannot honour it."""
 
+_MAX_PARAM_CHARS = 200
+
 _TYPES = {
     401: "authentication_error",
     403: "permission_error",
@@ -60,9 +62,12 @@ def from_validation(error: ValidationError, body: Any) -> InvalidRequest:
     """The most telling fault of a body that does not fit its schema, as a 400 that names the field."""
     faults = error.errors(include_url=False, include_input=False, include_context=True)
     first = faults[0]["loc"][:1]
-    # A union reports every branch; the one that the client meant is the one that got deepest.
-    fault = max((f for f in faults if f["loc"][:1] == first), key=lambda f: len(_path(f["loc"], f["type"], body)))
-    param = param_name(_path(fault["loc"], fault["type"], body))
+    # A union reports every branch; the one that the client meant is the one that got deepest and whose type fitted.
+    fault = max(
+        (fault for fault in faults if fault["loc"][:1] == first),
+        key=lambda fault: (len(_path(fault, body)), not fault["type"].endswith("_type")),
+    )
+    param = param_name(_path(fault, body))[:_MAX_PARAM_CHARS]
     message, code = _explain(fault, param)
     return InvalidRequest(message, code=code, param=param or None)
 
@@ -70,7 +75,7 @@ def from_validation(error: ValidationError, body: Any) -> InvalidRequest:
 def _explain(fault: Mapping[str, Any], param: str) -> tuple[str, str]:
     """Message and code of one of pydantic's faults."""
     kind, reason = fault["type"], str(fault["msg"]).rstrip(".")
-    if kind == "missing":
+    if kind in ("missing", "union_tag_not_found"):
         return f"Missing required parameter: '{param}'.", "missing_required_parameter"
     if kind == "extra_forbidden":
         return f"Unknown parameter: '{param}'.", "unknown_parameter"
@@ -80,8 +85,9 @@ def _explain(fault: Mapping[str, Any], param: str) -> tuple[str, str]:
     return f"{where}{reason}.", "invalid_type" if kind.endswith("_type") else "invalid_value"
 
 
-def _path(loc: Sequence[int | str], kind: str, body: Any) -> list[int | str]:
+def _path(fault: Mapping[str, Any], body: Any) -> list[int | str]:
     """The location of a fault without the names of union branches: only keys and indexes that the body has."""
+    kind, loc = fault["type"], fault["loc"]
     path: list[int | str] = []
     here = body
     for number, part in enumerate(loc):
@@ -91,6 +97,8 @@ def _path(loc: Sequence[int | str], kind: str, body: Any) -> list[int | str]:
         elif not (last and kind == "missing"):
             continue
         path.append(part)
+    if kind.startswith("union_tag_"):
+        path.append(fault["ctx"]["discriminator"].strip("'"))
     return path
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from omnistage.errors import StageFailed
@@ -30,6 +31,9 @@ class ReportCrash:
 
         try:
             await self._app(scope, receive, noted)
+        except ClientDisconnect:
+            # In the middle of its own body: nobody is left to answer.
+            _log.info("client left while sending")
         except Exception as error:  # noqa: BLE001 - the border of the process: client and log must both hear of it
             _log.error("request crashed", failure=describe_error(error), started=started)
             if not started:
