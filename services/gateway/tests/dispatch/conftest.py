@@ -229,7 +229,7 @@ class World:
         assert not self.faults, "a script failed"
 
     def run(self, plan: Plan, request_id: str = "") -> Any:
-        return self.dispatcher.run(plan, request_id or f"r{next(self._ids)}")
+        return self.dispatcher.run(plan, request_id or f"some-{next(self._ids)}")
 
     async def collect(self, plan: Plan, request_id: str = "") -> list[Event]:
         """Run a plan to its end; everything that it delivers."""

@@ -80,8 +80,8 @@ class Request:
 
     @property
     def ended(self) -> bool:
-        """Whether every edge has come to its end."""
-        return self._open == 0
+        """Whether every edge has come to its end, and no failure came before."""
+        return self._open == 0 and self._error is None
 
     @property
     def buffered(self) -> int:
@@ -148,7 +148,7 @@ class Request:
             self._close(StageFailed("the gateway could not read the answer", code="internal_error", stage="gateway"))
         else:
             self._open -= 1
-            if self.ended:
+            if self._open == 0:
                 self._events.close()
 
     async def _pass_on(self, event: Event) -> None:
