@@ -22,10 +22,14 @@ async def decode_frames(context: Context, work: DecodeFrames) -> None:
     """
     edge = context.output("gateway")
     sounds = [record for record in edge.earlier if isinstance(record, AudioDelta)]
+    segment = sounds[-1].segment if sounds else 0
+    first_offset = min((sound.offset for sound in sounds if sound.segment == segment), default=0)
     delivered = sounds[-1].offset + sounds[-1].payload.shape[0] if sounds else 0
     blocks = _Blocks(context)
-    frames = _arriving(context, blocks)
-    pieces = context.engine.decode(frames, seed=work.seed, voice=work.voice, skip_samples=delivered)
+    frames = _arriving(context, blocks, first_segment=segment)
+    pieces = context.engine.decode(
+        frames, seed=work.seed, voice=work.voice, first_offset=first_offset, skip_samples=delivered
+    )
     async with aclosing(frames), aclosing(pieces):
         async for piece in pieces:
             await edge.send(
@@ -61,9 +65,10 @@ class _Blocks:
             await self._context.release(self._held.popleft()[1])
 
 
-async def _arriving(context: Context, blocks: _Blocks) -> AsyncGenerator[Frames, None]:
+async def _arriving(context: Context, blocks: _Blocks, *, first_segment: int) -> AsyncGenerator[Frames, None]:
+    """The frames from a segment on; blocks of those before it may be gone, and nobody needs them."""
     async for record in await context.input():
-        if isinstance(record, FrameChunk):
+        if isinstance(record, FrameChunk) and record.segment >= first_segment:
             blocks.hold(record.segment, record.payload)
             context.metrics.add(names.FRAMES, record.frames, model=context.engine_key)
             yield Frames(
