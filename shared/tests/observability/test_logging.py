@@ -118,9 +118,10 @@ def test_only_the_first_line_of_a_library_record_is_kept(lines: Callable[[], lis
 
 
 def test_extra_fields_of_standard_records_are_shown_and_guarded(lines: Callable[[], list[dict[str, Any]]]) -> None:
-    logging.getLogger("omnistage.x").info("counted", extra={"count": 3, "text": CANARY})
+    logging.getLogger("omnistage.x").info("counted", extra={"count": 3, "text": CANARY, "color_message": "x"})
     (line,) = lines()
     assert line["count"] == 3
+    assert "color_message" not in line
     assert line["text"] == "<withheld>"
 
 

@@ -114,7 +114,7 @@ def setup_logging(
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[_first_line, structlog.stdlib.ExtraAdder(), *shared],
+            foreign_pre_chain=[_first_line, structlog.stdlib.ExtraAdder(), _without_colours, *shared],
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
         )
     )
@@ -159,4 +159,10 @@ def _first_line(_logger: object, _method: str, event: Event) -> Event:
             event["exc_info"] = record.exc_info
         record.exc_info = record.exc_text = record.stack_info = None
     event["event"] = str(event.get("event", "")).partition("\n")[0]
+    return event
+
+
+def _without_colours(_logger: object, _method: str, event: Event) -> Event:
+    """uvicorn gives each message a second time, with escape codes."""
+    event.pop("color_message", None)
     return event
