@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import subprocess
+import types
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,8 +46,7 @@ def can_mount(folder: Path) -> bool:
 def tiny(folder: Path) -> Iterator[tuple[Path, int]]:
     """A folder, and a capacity that its filesystem has no room for: on a tmpfs of 2 MiB if one may be mounted."""
     if not can_mount(folder):
-        room = os.statvfs(folder)
-        yield folder, room.f_bavail * room.f_frsize
+        yield folder, 1 << 50
         return
     try:
         yield folder, 2 * MIB
@@ -53,22 +54,59 @@ def tiny(folder: Path) -> Iterator[tuple[Path, int]]:
         subprocess.run(["umount", "-l", folder], check=True)
 
 
-async def test_a_filesystem_without_room_is_an_error_at_the_start(tiny: tuple[Path, int]) -> None:
+@pytest.mark.parametrize("is_taken_meanwhile", [False, True])
+async def test_a_filesystem_without_room_is_an_error_at_the_start(
+    tiny: tuple[Path, int], monkeypatch: pytest.MonkeyPatch, is_taken_meanwhile: bool
+) -> None:
+    """Also if the room is taken between the look at it and the allocation: an error then too, and no SIGBUS."""
     folder, capacity_bytes = tiny
     size = file_bytes(capacity_bytes // UNIT_BYTES)
+    if is_taken_meanwhile:
+        plenty = types.SimpleNamespace(f_bavail=1 << 40, f_frsize=1 << 20)
+        monkeypatch.setattr(os, "statvfs", lambda _: plenty)
     with pytest.raises(ConfigError) as caught:
         await opened(folder, capacity_bytes)
     assert str(folder) in caught.value.message
     assert str(size) in caught.value.message
     assert names(folder) == []
-    fitting = await opened(folder, MIB)
-    filled = [await fitting.put(np.ones(MIB // 2, np.uint8), request_id="r", lease_s=LEASE_S) for _ in range(2)]
+
+
+async def test_a_filesystem_that_is_full_later_does_no_harm(tiny: tuple[Path, int]) -> None:
+    folder, _ = tiny
+    store = await opened(folder, MIB)
+    with (folder / "other").open("wb", buffering=0) as other, contextlib.suppress(OSError):
+        for _ in range(8):
+            other.write(bytes(MIB // 2))
+    refs = [await store.put(np.ones(MIB // 2, np.uint8), request_id="r", lease_s=LEASE_S) for _ in range(2)]
     with pytest.raises(TensorStoreFull):
-        await fitting.put(np.ones(MIB, np.uint8), request_id="r", lease_s=LEASE_S)
-    for ref in filled:
-        assert (await fitting.get(ref)).sum() == MIB // 2
-    await fitting.forget("r")
-    await fitting.close()
+        await store.put(np.ones(MIB, np.uint8), request_id="r", lease_s=LEASE_S)
+    for ref in refs:
+        assert (await store.get(ref)).sum() == MIB // 2
+    await store.forget("r")
+    await store.close()
+
+
+async def test_a_cancelled_put_gives_its_room_back_by_itself(folder: Path) -> None:
+    store = await opened(folder, 40 * MIB)
+    big, ones = np.zeros(16 * MIB, np.uint8), np.ones(16 * MIB, np.uint8)
+    cancelled = 0
+    for pause_s in np.linspace(0, 0.01, 40):
+        async with asyncio.TaskGroup() as group:
+            putting = group.create_task(store.put(big, request_id="r", lease_s=LEASE_S))
+            await asyncio.sleep(pause_s)
+            putting.cancel()
+        if putting.cancelled():
+            cancelled += 1
+            next_ref = await store.put(ones, request_id="r", lease_s=LEASE_S)
+            assert np.array_equal(await store.get(next_ref), ones)
+            await store.release(next_ref)
+        else:
+            await store.release(putting.result())
+        async with asyncio.timeout(5):
+            while store.usage()[0]:
+                await asyncio.sleep(0.001)
+    assert cancelled > 0
+    await store.close()
 
 
 async def test_a_folder_that_cannot_be_made_is_an_error_at_the_start(tmp_path: Path) -> None:

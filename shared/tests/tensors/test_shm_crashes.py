@@ -177,6 +177,27 @@ async def test_copies_are_never_torn(peers: Peers, folder: Path, reader: ShmTens
         following.cancel()
 
 
+async def test_writers_killed_at_any_moment_leave_a_sound_arena(
+    peers: Peers, folder: Path, reader: ShmTensorStore
+) -> None:
+    """Each writer is killed in the middle of its work, and its successor takes the partition over."""
+    delays = np.random.default_rng(7).uniform(0, 0.03, 8)
+    held: list[tuple[int, TensorRef]] = []
+    for seed, delay_s in enumerate(delays):
+        writer = await start(peers, folder)
+        held.append((seed, await writer.put(MIB, seed=seed, request_id="held")))
+        await writer.call("churn", nbytes=2 * MIB)
+        await asyncio.sleep(delay_s)
+        await writer.kill()
+        for number, ref in held:
+            assert np.array_equal(await reader.get(ref), pattern(MIB, number))
+    assert len({ref.id for _, ref in held}) == 1
+    assert await reader.forget("held") == len(held)
+    await reader.forget("churn")
+    await reader.sweep()
+    assert partition_files(folder) == [reader.partition.view.path]
+
+
 def test_a_fork_cannot_write_into_its_parents_partition(folder: Path) -> None:
     partition = open_partition(folder, namespace="t", instance="a", capacity_bytes=MIB)
     partition._process = os.getpid() + 1

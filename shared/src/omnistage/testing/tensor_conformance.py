@@ -209,10 +209,10 @@ class TensorStoreConformance:
     async def test_a_cancelled_put_leaks_nothing(self, store: TensorStore) -> None:
         big = np.zeros(16 << 20, np.uint8)
         for pause_s in (0, 0, 0.001, 0.002, 0.004, 0.008):
-            putting = asyncio.ensure_future(store.put(big, request_id="r", lease_s=LEASE_S))
-            await asyncio.sleep(pause_s)
-            putting.cancel()
-            await asyncio.wait([putting])
+            async with asyncio.TaskGroup() as group:
+                putting = group.create_task(store.put(big, request_id="r", lease_s=LEASE_S))
+                await asyncio.sleep(pause_s)
+                putting.cancel()
             await store.forget("r")
         async with asyncio.timeout(5):
             while store.usage()[0]:
