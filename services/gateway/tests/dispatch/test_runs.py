@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from omnistage.contracts import AudioDelta, Cancel, Forget, TextDelta, TextDone
+from omnistage.contracts import AudioDelta, Cancel, Forget, Presence, TextDelta, TextDone, encode
 from omnistage.errors import InvalidRequest, StageFailed, Unavailable
 from omnistage_gateway.dispatch.interface import AudioPiece
 
@@ -98,6 +98,25 @@ async def test_many_requests_share_the_slots_and_none_mixes_with_another(make_wo
         waits = [entry for entry in world.hooked if entry[0] == "waited"]
         assert len(waits) == 40
         assert max(wait[2] for wait in waits) > min(wait[2] for wait in waits)
+
+
+async def test_two_gateways_each_fill_half_of_the_slots(speech: MemoryWorld) -> None:
+    other = Presence(
+        service="gateway", instance="gw-2", state="ready", version="0", contract=1, pid=2, host="h", started=0.0
+    )
+    await speech.bus.send(speech.bus.subjects.presence("gateway", "gw-2"), encode(other))
+    most = 0
+
+    async def one() -> None:
+        nonlocal most
+        async with speech.run(speech.speak()) as running:
+            most = max(most, speech.dispatcher.running)
+            assert len([event async for event in running.events()]) == 3
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(12):
+            group.create_task(one())
+    assert most == 2, "four slots, two gateways"
 
 
 async def test_hooks_tell_the_story_of_a_request(omni: MemoryWorld) -> None:
