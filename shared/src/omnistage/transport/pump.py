@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-import structlog
-
+from omnistage.observability import get_logger
 from omnistage.transport.bus import Handler, Message
 from omnistage.transport.stats import BusStats
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 async def deliver(handler: Handler, message: Message, stats: BusStats) -> None:
@@ -22,7 +21,7 @@ async def deliver(handler: Handler, message: Message, stats: BusStats) -> None:
         while frame is not None and frame.tb_next is not None:
             frame = frame.tb_next
         where = f"{frame.tb_frame.f_code.co_filename}:{frame.tb_lineno}" if frame else "?"
-        _log.error("handler_failed", subject=message.subject, error=type(error).__name__, where=where)
+        _log.error("handler failed", subject=message.subject, error=type(error).__name__, where=where)
 
 
 class Pump:

@@ -122,7 +122,7 @@ class WorkConformance(Conformance):
         await b.give_back(held.token)
         assert (await claimed(await b.work_queue(STAGE, MODEL))).deliveries == 2
         with pytest.raises(ConfigError):
-            await b.give_back("t1.v1.work.a.b.c")
+            await b.give_back("no-token")
 
     async def test_a_request_is_queued_once_until_it_is_done(self, bus_pair: Pair) -> None:
         a, b = bus_pair

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import structlog
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription as CoreSubscription
 
 from omnistage.errors import ConfigError, Fenced
+from omnistage.observability import get_logger
 from omnistage.subjects import FEED, OUT, WORK, Subjects
 from omnistage.transport.bus import Handler, Message, ReconnectCallback
 from omnistage.transport.checks import check_body, log_subject, work_subject
@@ -25,7 +25,7 @@ from omnistage.transport.pump import deliver
 from omnistage.transport.stats import BusStats
 from omnistage.transport.topology import Topology, consumer
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 _PER_SUBJECT = "per subject"
 """In the broker's refusal when an item of that subject is queued already; the error number is a full stream's."""

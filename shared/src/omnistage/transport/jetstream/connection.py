@@ -10,18 +10,18 @@ from typing import Any
 
 import msgspec
 import nats.errors
-import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from omnistage.errors import BusUnavailable, ConfigError, MessageTooLarge
+from omnistage.observability import get_logger
 from omnistage.transport.bus import ReconnectCallback
 from omnistage.transport.jetstream import wire
 from omnistage.transport.options import BusOptions
 from omnistage.transport.stats import BusStats
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 RECONNECT_WAIT_S = 0.1
 PING_INTERVAL_S = 5
@@ -196,9 +196,9 @@ class Connection:
             else:
                 await subscription.unsubscribe()
         except TimeoutError:
-            _log.warning("subscription_closed_without_drain", subject=subscription.subject)
+            _log.warning("subscription closed without drain", subject=subscription.subject)
         except nats.errors.Error as error:
-            _log.debug("subscription_was_closed", detail=str(error))
+            _log.debug("subscription was closed", detail=str(error))
 
     def new_inbox(self) -> str:
         return self._client.new_inbox()
@@ -225,7 +225,7 @@ class Connection:
                 async with asyncio.timeout(_CLOSE_S):
                     await self.barrier()
         except (TimeoutError, BusUnavailable):
-            _log.warning("bus_closed_without_flush")
+            _log.warning("bus closed without flush")
         finally:
             self._opening, self._ended = False, True
             self._fail_exchanges()
@@ -294,30 +294,30 @@ class Connection:
             raise ConfigError("the broker refuses this user or password")
         # While the broker is away every attempt fails; that it is away was said once.
         say = _log.warning if self._up.is_set() else _log.debug
-        say("bus_error", error=type(error).__name__, detail=str(error))
+        say("bus error", error=type(error).__name__, detail=str(error))
 
     async def _on_disconnect(self) -> None:
         if not self._closing and not self._opening:
-            _log.warning("bus_disconnected")
+            _log.warning("bus disconnected")
         self._up.clear()
         self._fail_exchanges()
 
     async def _on_reconnect(self) -> None:
         self.stats.reconnects += 1
         self._up.set()
-        _log.warning("bus_reconnected", reconnects=self.stats.reconnects)
+        _log.warning("bus reconnected", reconnects=self.stats.reconnects)
         for callback in self._after_reconnect:
             try:
                 await callback()
             except Exception:  # noqa: BLE001 - one callback's failure must not keep the others from running
                 self.stats.errors += 1
-                _log.exception("reconnect_callback_failed")
+                _log.exception("reconnect callback failed")
 
     async def _on_closed(self) -> None:
         self._up.clear()
         self._fail_exchanges()
         if not self._closing and not self._opening:
             self._ended = True
-            _log.error("bus_closed_by_broker")
+            _log.error("bus closed by broker")
             if self._thrown_out is not None:
                 self._thrown_out()

@@ -9,18 +9,18 @@ from collections import deque
 from collections.abc import Callable
 
 import msgspec
-import structlog
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from omnistage.errors import BusError, BusUnavailable
+from omnistage.observability import get_logger
 from omnistage.transport.bus import Message
 from omnistage.transport.jetstream import wire
 from omnistage.transport.jetstream.connection import Connection
 from omnistage.transport.jetstream.streams import Streams
 from omnistage.transport.topology import ConsumerConfig, nanoseconds
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 PULL_EXPIRES_S, HEARTBEAT_S = 20.0, 5.0
 _SILENCE_S = 2 * HEARTBEAT_S + 1.0
@@ -201,4 +201,4 @@ class JetStreamQueue:
             await self._pull()
         except BusError as error:
             # Claims ask again by themselves after a while.
-            _log.warning("pull_failed", consumer=self._consumer.name, status=status, error=str(error))
+            _log.warning("pull failed", consumer=self._consumer.name, status=status, error=str(error))
