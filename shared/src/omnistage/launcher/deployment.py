@@ -82,6 +82,7 @@ class Deployment:
         """How to start an instance. Each start has a name of its own, so that nobody takes a new process for one
         that died: its claims and shared-memory blocks are still known by its name."""
         instance = f"{service}-{number}-{secrets.token_hex(2)}"
+        metrics_port = free_port()
         given = {
             "NAMESPACE": self.namespace,
             "INSTANCE": instance,
@@ -91,7 +92,7 @@ class Deployment:
             "REDIS_URL": self.redis_url,
             "ARENA_DIR": str(self.folder.arena),
             "ARENA_MB": str(self.arena_mb),
-            "METRICS_PORT": str(free_port()),
+            "METRICS_PORT": str(metrics_port),
             "PARENT_PID": str(os.getpid()),
         }
         if self.models:
@@ -101,7 +102,7 @@ class Deployment:
             given |= {"HOST": self.host, "PORT": str(self.port), "LISTEN_FD": str(self.listening_fd)}
             pass_fds = (self.listening_fd,)
         environment = service_environment(self.folder, service, given, self.threads)
-        return ChildSpec((sys.executable, "-m", f"omnistage_{service}"), environment, instance, pass_fds)
+        return ChildSpec((sys.executable, "-m", f"omnistage_{service}"), environment, instance, pass_fds, metrics_port)
 
 
 def threads_each(instances: int) -> int:

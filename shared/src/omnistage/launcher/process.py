@@ -33,12 +33,14 @@ class ChildSpec:
         environment: the whole environment.
         instance: name in presences and metrics; another one at each start.
         pass_fds: file descriptors that the child inherits.
+        metrics_port: where the child was told to show its metrics.
     """
 
     command: tuple[str, ...]
     environment: Mapping[str, str]
     instance: str
     pass_fds: tuple[int, ...] = ()
+    metrics_port: int | None = None
 
 
 class Child:

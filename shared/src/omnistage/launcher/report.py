@@ -13,7 +13,7 @@ from omnistage.launcher.supervisor import Slot
 def report(slot: Slot, fleet: Fleet | None) -> dict[str, Any]:
     """One process.
 
-    Keys: name, service, instance, pid, state, detail, version, uptime_s, restarts, last_exit, engines, slots, queue,
+    Keys: name, service, instance, pid, metrics_port, state, detail, version, uptime_s, restarts, last_exit, engines, slots, queue,
     running (ids of requests in flight). State is the service's own word (starting, ready, draining, failed) where it
     has spoken, else the supervisor's (starting, waiting, stopping, failed).
     """
@@ -24,6 +24,7 @@ def report(slot: Slot, fleet: Fleet | None) -> dict[str, Any]:
         "service": slot.service,
         "instance": slot.instance,
         "pid": slot.pid,
+        "metrics_port": slot.metrics_port,
         "state": _state(slot, presence),
         "detail": _detail(slot, presence),
         "version": presence.version if presence else None,

@@ -53,6 +53,7 @@ class Slot:
         name: also the name of its log, e.g. "talker-1".
         service: what it belongs to, e.g. "talker".
         instance, pid, started: of the process that runs now; started in unix seconds.
+        metrics_port: where it shows its metrics; None for the servers.
         restarts: how often it was started again.
         last_exit: exit code of the process before; negative for a signal.
         served: whether it has ever been seen ready.
@@ -67,6 +68,7 @@ class Slot:
     instance: str = ""
     pid: int | None = None
     started: float = 0.0
+    metrics_port: int | None = None
     restarts: int = 0
     last_exit: int | None = None
     served: bool = False
@@ -160,6 +162,7 @@ class Supervisor:
         """Run the process once; seconds that it lived."""
         spec = slot.make()
         slot.instance, slot.started, slot.state = spec.instance, time.time(), "starting"
+        slot.metrics_port = spec.metrics_port
         try:
             slot.child = await Child.spawn(spec, self._logs / f"{slot.name}.log")
         except StartFailed as error:
