@@ -1,0 +1,87 @@
+"""What can be seen of a request, and what must not."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.inspection import metrics_page
+from support.system import System
+
+from omnistage.observability import names
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
+
+CANARY = "Xylophones tickle zebras"
+
+
+def speak_and_chat(system: System, text: str) -> None:
+    client = system.client()
+    client.audio.speech.create(model="tts-1", voice="alloy", input=text)
+    client.chat.completions.create(
+        model="gpt-4o-audio-preview",
+        modalities=["text", "audio"],
+        audio={"voice": "alloy", "format": "wav"},
+        max_completion_tokens=12,
+        messages=[{"role": "user", "content": text}],
+    )
+
+
+def spans(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_a_spoken_answer_is_one_trace_through_all_four_services(system: System) -> None:
+    answer = system.client().chat.completions.with_raw_response.create(
+        model="gpt-4o-audio-preview",
+        modalities=["text", "audio"],
+        audio={"voice": "alloy", "format": "wav"},
+        max_completion_tokens=12,
+        messages=[{"role": "user", "content": "Say hello."}],
+    )
+    request_id = answer.headers["x-request-id"]
+    mine = [
+        span
+        for span in spans(system.traces)
+        if str(span["attributes"].get(names.ATTR_REQUEST_ID, "")).startswith(request_id)
+    ]
+    services = {span["resource"]["attributes"]["service.name"] for span in mine}
+    assert services == {"gateway", "thinker", "talker", "codec"}
+    assert len({span["context"]["trace_id"] for span in mine}) == 1
+
+
+def test_every_registered_metric_is_exported_by_its_owner(system: System) -> None:
+    speak_and_chat(system, "Good morning.")
+    pages: dict[str, str] = {}
+    for entry in system.status()["processes"]:
+        if entry["metrics_port"]:
+            pages[entry["service"]] = metrics_page(entry["metrics_port"])
+    assert set(pages) == {"gateway", "thinker", "talker", "codec"}
+    for metric in names.METRICS:
+        owners = {"every": pages, "gateway": ["gateway"], "stage": ["thinker", "talker", "codec"]}[metric.owner]
+        for service in owners:
+            assert re.search(rf"^# TYPE {re.escape(metric.exposed)} ", pages[service], re.M), (service, metric.name)
+
+
+def test_no_log_contains_what_a_client_said(system: System) -> None:
+    client = system.client()
+    speak_and_chat(system, CANARY)
+    raw = client.with_options(max_retries=0)
+    for path, body in (
+        ("/audio/speech", {"model": "tts-1", "voice": CANARY, "input": CANARY}),
+        ("/audio/speech", {"model": "tts-1", "voice": "alloy", "input": f"{CANARY} привет"}),
+        ("/audio/speech", {"model": CANARY, "voice": "alloy", "input": CANARY, CANARY: 1}),
+        ("/chat/completions", {"model": "smollm2", "messages": [{"role": CANARY, "content": CANARY}]}),
+        ("/chat/completions", {"model": "smollm2", "messages": [{"role": "user", "content": CANARY, "name": CANARY}]}),
+    ):
+        with pytest.raises(Exception, match="Error code: 4"):
+            raw.post(path, body=body, cast_to=object)
+    logs = system.logs()
+    assert len(logs) > 1000
+    for word in CANARY.split():
+        assert word.lower() not in logs.lower()
+    for word in CANARY.split():
+        assert word not in system.traces.read_text()
