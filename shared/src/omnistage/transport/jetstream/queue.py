@@ -162,7 +162,11 @@ class JetStreamQueue:
         while len(self._pulls) < wanted and self._connection.connected:
             token = str(next(self._tokens))
             self._pulls[token] = asyncio.get_running_loop().time()
-            await self._connection.publish(self._pull_subject, self._pull_body, reply=self._inbox + token)
+            try:
+                await self._connection.publish(self._pull_subject, self._pull_body, reply=self._inbox + token)
+            except BusError:
+                self._pulls.pop(token, None)
+                raise
 
     def _forget_lost_pulls(self) -> None:
         oldest = asyncio.get_running_loop().time() - _SILENCE_S
