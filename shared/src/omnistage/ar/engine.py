@@ -65,6 +65,7 @@ class EngineCounters:
     last_step_s: float = 0.0
     last_step_at: float = 0.0
     last_batch: int = 0
+    max_batch: int = 0
 
     def note(self, batch: Batch, emitted: int, duration_s: float) -> None:
         """Count a step. `last_step_at` is on the monotonic clock."""
@@ -72,6 +73,7 @@ class EngineCounters:
         self.last_step_at = time.monotonic()
         self.step_time_s += duration_s
         self.last_batch = len(batch.rows)
+        self.max_batch = max(self.max_batch, self.last_batch)
         self.tokens += batch.num_tokens
         self.emitted += emitted
         self.steps += 1
@@ -210,6 +212,7 @@ class AREngine:
             "tokens": float(counters.tokens),
             "emitted_tokens": float(counters.emitted),
             "batch": float(counters.last_batch),
+            "batch_max": float(counters.max_batch),
             "running": float(len(self._scheduler.running)),
             "waiting": float(len(self._scheduler.waiting)),
             "preemptions": float(self._scheduler.num_preemptions),

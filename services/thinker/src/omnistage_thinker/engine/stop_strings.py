@@ -25,11 +25,12 @@ class StopStrings:
         if self.hit:
             return ""
         pending = self._held + text
-        starts = [at for at in (pending.find(stop) for stop in self._stops) if at >= 0]
-        if starts:
+        # Whichever is complete first counts, as if text came by single characters; of two, the one that began earlier.
+        found = [(at + len(stop), at) for stop in self._stops if (at := pending.find(stop)) >= 0]
+        if found:
             self.hit = True
             self._held = ""
-            return pending[: min(starts)]
+            return pending[: min(found)[1]]
         keep = self._possible_start(pending)
         self._held = pending[keep:]
         return pending[:keep]

@@ -115,9 +115,9 @@ class TextEngine:
         if context > model.max_length:
             raise ConfigError(f"context {context} is more than the model's {model.max_length}")
         num_blocks = settings.kv_tokens // settings.block_tokens
-        config = SchedulerConfig(settings.slots, settings.prefill_tokens, settings.chunk_tokens, context)
         try:
             blocks = BlockManager(num_blocks, settings.block_tokens, prefix_cache=settings.prefix_cache)
+            config = SchedulerConfig(settings.slots, settings.prefill_tokens, settings.chunk_tokens, context)
             scheduler = Scheduler(config, blocks)
             cache = PagedKVCache(model.cache_shape(num_blocks, settings.block_tokens), device=settings.device)
         except ValueError as error:
