@@ -52,8 +52,8 @@ async def main():
     announcer = Announcer(bus, service=NAME, instance=env["OMNISTAGE_INSTANCE"], version="9.9",
                           engines=lambda: engines, running=lambda: ("r1", "r2"))
     announcer.state = "ready" if ready else "starting"
-    print(f"{{NAME}} threads={{env['OMP_NUM_THREADS']}} {{env['OMP_WAIT_POLICY']}} keys={{env.get('OMNISTAGE_API_KEYS')}}",
-          flush=True)
+    threads, keys = env["OMP_NUM_THREADS"] + " " + env["OMP_WAIT_POLICY"], env.get("OMNISTAGE_API_KEYS")
+    print(f"{{NAME}} threads={{threads}} keys={{keys}}", flush=True)
     if NAME == "gateway":
         import socket
         listening = socket.socket(fileno=int(env["OMNISTAGE_LISTEN_FD"]))
@@ -61,7 +61,8 @@ async def main():
         async def answer(reader, writer):
             await reader.readuntil(b"\\r\\n\\r\\n")
             body = str(os.getpid()).encode()
-            writer.write(b"HTTP/1.1 200 OK\\r\\nConnection: close\\r\\nContent-Length: %d\\r\\n\\r\\n%s" % (len(body), body))
+            head = b"HTTP/1.1 200 OK\\r\\nConnection: close\\r\\nContent-Length: %d\\r\\n\\r\\n" % len(body)
+            writer.write(head + body)
             await writer.drain()
             writer.close()
 
@@ -180,4 +181,3 @@ def launched(tmp_path: Path) -> Iterator[Launched]:
     launcher = Launched(tmp_path)
     yield launcher
     launcher.end()
-

@@ -38,7 +38,13 @@ def test_starts_tells_and_stops(launched: Any, number: signal.Signals) -> None:
 
     status = launched.status()
     assert (status["ready"], status["address"], status["pid"]) == (True, address, launched.process.pid)
-    assert [process["name"] for process in status["processes"]] == ["nats", "tensors", "gateway-1", "talker-1", "codec-1"]
+    assert [process["name"] for process in status["processes"]] == [
+        "nats",
+        "tensors",
+        "gateway-1",
+        "talker-1",
+        "codec-1",
+    ]
     assert {process["state"] for process in status["processes"]} == {"ready"}
     talker = status["processes"][3]
     assert talker["instance"].startswith("talker-1-")
@@ -262,7 +268,9 @@ def test_detached_until_down(launched: Any) -> None:
     assert status["ready"] is True
     stopped = launched.run("down")
     assert (stopped.returncode, stopped.stdout) == (0, "stopped\n")
-    launched.wait_for(lambda: not psutil.pid_exists(status["pid"]) or psutil.Process(status["pid"]).status() == "zombie")
+    launched.wait_for(
+        lambda: not psutil.pid_exists(status["pid"]) or psutil.Process(status["pid"]).status() == "zombie"
+    )
     assert_nothing_left(launched)
     again = launched.run("down")
     assert (again.returncode, again.stderr) == (1, f"omnistage: nothing runs from {launched.data}\n")

@@ -25,7 +25,7 @@ from omnistage.launcher.models_check import explain
 from omnistage.launcher.say import format_of
 from omnistage.launcher.say import say as speak
 from omnistage.launcher.state import read_state
-from omnistage.launcher.status import status_table
+from omnistage.launcher.status import PLAIN_WIDTH, status_table
 from omnistage.launcher.up import UpOptions, up_detached
 from omnistage.launcher.up import down as stop_system
 from omnistage.launcher.up import up as start_system
@@ -96,7 +96,7 @@ def up(
     is started again. Exits with 1 if something cannot start.
     """
     files = tuple(Path(part) for value in models or [] for part in value.split(",") if part)
-    options = UpOptions(host, port, files, data, parse_scale(scale or []), timeout)
+    options = UpOptions(host, port, files, data, parse_scale(scale or []), timeout, quiet)
     display = display_for(Console(), quiet=quiet)
     if detach:
         arguments = [argument for argument in sys.argv[1:] if argument not in ("--detach", "-d")]
@@ -130,7 +130,7 @@ def status(
         return
     console = Console()
     if once or not console.is_terminal:
-        console.print(status_table(ask(control, "status")))
+        Console(width=max(console.width, PLAIN_WIDTH)).print(status_table(ask(control, "status")))
         return
     try:
         with Live(console=console, auto_refresh=False) as live:

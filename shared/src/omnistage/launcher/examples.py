@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
 from omnistage.config import ModelsFile
 
 
+def ready_line(address: str) -> str:
+    """Says where the system answers."""
+    return f"Omnistage is ready: {address}/v1"
+
+
+def first_of(models: ModelsFile, pipeline: str) -> tuple[str, str] | None:
+    """The first served model of a pipeline and its default voice; None if there is none."""
+    for key, model in models.models.items():
+        if model.pipeline == pipeline:
+            return key, model.default_voice or next(iter(model.voices), "default")
+    return None
+
+
 def examples(address: str, models: ModelsFile) -> str:
-    """The address and a command each for speech, a spoken answer and the SDK; of what the models file serves."""
-    speech = next((key for key, model in models.models.items() if model.pipeline == "speech"), None)
-    chat = next((key for key, model in models.models.items() if model.pipeline == "omni"), None)
-    parts = [f"Omnistage is ready: {address}/v1   (stop it with Ctrl-C or `omnistage down`)"]
-    if speech is not None:
-        voice = models.models[speech].default_voice or "default"
-        parts.append(_speech(address, speech, voice))
-    if chat is not None:
-        voice = models.models[chat].default_voice or "default"
-        parts.append(_chat(address, chat, voice))
-    if speech is not None:
-        parts.append(_sdk(address, speech, models.models[speech].default_voice or "default"))
-    return "\n\n".join(parts) + "\n"
+    """A command each for speech, a spoken answer and the SDK; of what the models file serves."""
+    parts = []
+    if speech := first_of(models, "speech"):
+        parts.append(_speech(address, *speech))
+    if chat := first_of(models, "omni"):
+        parts.append(_chat(address, *chat))
+    if speech:
+        parts.append(_sdk(address, *speech))
+    return "\n\n".join(["", *parts, "Stop it with Ctrl-C or `omnistage down`."])
 
 
 def _speech(address: str, model: str, voice: str) -> str:
@@ -32,15 +46,22 @@ def _chat(address: str, model: str, voice: str) -> str:
 curl {address}/v1/chat/completions -H 'Content-Type: application/json' \\
   -d '{{"model": "{model}", "modalities": ["text", "audio"], "audio": {{"voice": "{voice}", "format": "wav"}},
        "messages": [{{"role": "user", "content": "What is the capital of France?"}}]}}' \\
-  | python3 -c 'import base64, json, sys; m = json.load(sys.stdin)["choices"][0]["message"]["audio"];
-print(m["transcript"]); open("answer.wav", "wb").write(base64.b64decode(m["data"]))'"""
+  | python3 -c 'import base64, json, sys; audio = json.load(sys.stdin)["choices"][0]["message"]["audio"];
+print(audio["transcript"]); open("answer.wav", "wb").write(base64.b64decode(audio["data"]))'"""
 
 
 def _sdk(address: str, model: str, voice: str) -> str:
     return f"""\
-python3 - <<'EOF'      # needs: pip install openai
+{_python_with_sdk()} - <<'EOF'
 from openai import OpenAI
 client = OpenAI(base_url="{address}/v1", api_key="none")
-speech = client.audio.speech.create(model="{model}", voice="{voice}", input="Hello from the SDK.")
-speech.write_to_file("sdk.mp3")
+client.audio.speech.create(model="{model}", voice="{voice}", input="Hello from the SDK.").write_to_file("sdk.mp3")
 EOF"""
+
+
+def _python_with_sdk() -> str:
+    """This interpreter, if the SDK is installed beside us; else any, and the reader installs it."""
+    if importlib.util.find_spec("openai") is None:
+        return "pip install openai && python3"
+    python = Path(sys.executable)
+    return os.path.relpath(python) if python.is_relative_to(Path.cwd()) else str(python)

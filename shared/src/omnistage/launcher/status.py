@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from rich.table import Table
 from rich.text import Text
 
 from omnistage.launcher.display import STYLES
 
+PLAIN_WIDTH = 120
+"""Columns of the table where no terminal says how many there are."""
+
 _COLUMNS = ("service", "instance", "pid", "version", "state", "models", "slots", "queue", "in flight", "restarts", "up")
+_NUMBERS = {"pid", "slots", "queue", "restarts", "up"}
+_MAY_WRAP = {"models", "in flight"}
 
 
 def status_table(status: dict[str, Any]) -> Table:
@@ -17,7 +22,8 @@ def status_table(status: dict[str, Any]) -> Table:
     word = "ready" if status["ready"] else "starting"
     table = Table(title=f"{status['address']}  {word}", title_justify="left", box=None, pad_edge=False)
     for column in _COLUMNS:
-        table.add_column(column, justify="right" if column in ("pid", "slots", "queue", "restarts", "up") else "left")
+        justify: Literal["right", "left"] = "right" if column in _NUMBERS else "left"
+        table.add_column(column, justify=justify, no_wrap=column not in _MAY_WRAP, overflow="fold")
     for process in status["processes"]:
         table.add_row(*_row(process))
     return table
@@ -25,18 +31,14 @@ def status_table(status: dict[str, Any]) -> Table:
 
 def _row(process: dict[str, Any]) -> list[Text | str]:
     state = process["state"]
-    detail = f" ({process['detail']})" if process["detail"] and process["detail"] != state else ""
-    engines = ", ".join(
-        engine["engine"] + ("" if engine["ready"] else f" ({engine['detail'] or 'loading'})")
-        for engine in process["engines"]
-    )
+    engines = ", ".join(engine["engine"] for engine in process["engines"]) or "-"
     return [
         process["service"],
         process["instance"] or process["name"],
         str(process["pid"] or "-"),
         process["version"] or "-",
-        Text(state + (detail if not engines else ""), STYLES.get(state, "")),
-        engines or "-",
+        Text(state, STYLES.get(state, "")),
+        process["detail"] or engines,
         str(process["slots"]) if process["engines"] else "-",
         str(process["queue"]) if process["engines"] else "-",
         _in_flight(process["running"]),

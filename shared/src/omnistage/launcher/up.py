@@ -18,7 +18,7 @@ from omnistage.errors import OmnistageError
 from omnistage.launcher.control import ask
 from omnistage.launcher.deployment import instance_counts
 from omnistage.launcher.display import Display
-from omnistage.launcher.examples import examples
+from omnistage.launcher.examples import examples, ready_line
 from omnistage.launcher.faults import LauncherError, StartFailed
 from omnistage.launcher.folder import DataFolder
 from omnistage.launcher.listening import listen
@@ -39,6 +39,7 @@ class UpOptions:
     data: Path = Path("data")
     scale: Mapping[str, int] = field(default_factory=dict)
     ready_s: float = 300.0
+    quiet: bool = False
 
 
 def up(options: UpOptions, display: Display) -> None:
@@ -53,12 +54,14 @@ def up(options: UpOptions, display: Display) -> None:
     folder = DataFolder(options.data.resolve())
     folder.prepare()
     with closing(listen(options.host, options.port)) as listening, folder.hold():
-        fault = asyncio.run(_run(folder, listening, plan, display))
+        fault = asyncio.run(_run(folder, listening, plan, display, quiet=options.quiet))
     if fault is not None:
         raise fault
 
 
-async def _run(folder: DataFolder, listening: socket.socket, plan: Plan, display: Display) -> OmnistageError | None:
+async def _run(
+    folder: DataFolder, listening: socket.socket, plan: Plan, display: Display, *, quiet: bool
+) -> OmnistageError | None:
     """Run a system to its end; what went wrong, if anything did."""
     fault: OmnistageError | None = None
     async with asyncio.TaskGroup() as group:
@@ -68,7 +71,7 @@ async def _run(folder: DataFolder, listening: socket.socket, plan: Plan, display
         async def serve() -> None:
             nonlocal fault
             try:
-                await system.serve(lambda: _announce(system, plan, display))
+                await system.serve(lambda: _announce(system, plan, display, quiet=quiet))
             except OmnistageError as error:
                 fault = error
                 system.stop_asked.set()
@@ -76,16 +79,18 @@ async def _run(folder: DataFolder, listening: socket.socket, plan: Plan, display
         serving = group.create_task(serve())
         await system.stop_asked.wait()
         display.close()
-        if fault is None:
+        if fault is None and not quiet:
             display.line("stopping")
         serving.cancel()
         await system.stop()
     return fault
 
 
-def _announce(system: System, plan: Plan, display: Display) -> None:
+def _announce(system: System, plan: Plan, display: Display, *, quiet: bool) -> None:
     display.close()
-    display.line(examples(system.address, plan.models))
+    display.line(ready_line(system.address))
+    if not quiet:
+        display.line(examples(system.address, plan.models))
 
 
 def _obey_signals(system: System) -> None:

@@ -1,0 +1,133 @@
+"""`omnistage models check`: explains, and names faults."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from omnistage.config import load_models
+from omnistage.launcher.checkpoints import locate
+from omnistage.launcher.models_check import explain
+
+ROOT = Path(__file__).parents[3]
+
+FILE = """
+version: 1
+engines:
+  t: {{service: talker, engine: hibari, checkpoint: "{checkpoint}", slots: 3}}
+  c: {{service: codec, engine: hibari}}
+  spare: {{service: codec, engine: hibari}}
+models:
+  voice-one:
+    description: a voice
+    pipeline: speech
+    nodes: {{talker: t, codec: c}}
+    aliases: [tts-1, tts-2]
+    voices: {{v: heart, w: heart}}
+    default_voice: v
+    max_input_chars: 99
+"""
+
+
+def written(folder: Path, checkpoint: str) -> Path:
+    path = folder / "models.yaml"
+    path.write_text(FILE.format(checkpoint=checkpoint))
+    return path
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "omnistage.launcher", "models", "check", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=ROOT)
+
+
+def test_the_default_file_has_no_faults() -> None:
+    told = run()
+    assert told.returncode == 0, told.stdout + told.stderr
+    assert told.stdout.splitlines()[-1] == "no faults"
+    assert told.stdout == run("deploy/models.yaml").stdout
+
+
+def test_everything_is_explained(tmp_path: Path) -> None:
+    (tmp_path / "weights").mkdir()
+    (tmp_path / "weights" / "a.safetensors").touch()
+    told = run(str(written(tmp_path, str(tmp_path / "weights"))))
+    assert told.returncode == 0
+    lines = [" ".join(line.split()) for line in told.stdout.splitlines()]
+    for line in (
+        "model voice-one: a voice",
+        "also called tts-1, tts-2",
+        "pipeline speech (Text in, speech out)",
+        "talker -> codec: FrameChunk",
+        "node talker: engine t",
+        "voices v*, w",
+        "limits 99 characters of input, 1024 tokens of output, 300 s",
+        "engine t: hibari on talker",
+        "devices cpu; 3 requests at once",
+        f"found: {tmp_path / 'weights'}",
+        "checkpoint none needed",
+        "engine spare: hibari on codec (no model uses it)",
+    ):
+        assert line in lines
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "fault"),
+    [
+        ("package:no_such_package/x", "the package 'no_such_package' is not installed"),
+        ("package:omnistage/no.gguf", "the package 'omnistage' has no file 'no.gguf'"),
+        ("/no/such/folder", "/no/such/folder does not exist"),
+    ],
+)
+def test_a_missing_checkpoint_is_a_fault(tmp_path: Path, checkpoint: str, fault: str) -> None:
+    told = run(str(written(tmp_path, checkpoint)))
+    assert told.returncode == 1
+    assert f"fault: engines.t.checkpoint: {fault}" in told.stdout.splitlines()
+    assert f"MISSING: {fault}" in told.stdout
+
+
+def test_a_wrong_file_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "models.yaml"
+    path.write_text(FILE.format(checkpoint="x").replace("slots: 3", "slotz: 3"))
+    told = run(str(path))
+    assert told.returncode == 1
+    assert "engines.t.slotz" in told.stderr
+    assert len(told.stderr.splitlines()) == 1
+    assert run(str(tmp_path / "none.yaml")).stderr.endswith("No such file or directory\n")
+
+
+def test_overlays_are_laid_over(tmp_path: Path) -> None:
+    base = written(tmp_path, "package:omnistage/__init__.py")
+    overlay = tmp_path / "more.yaml"
+    overlay.write_text("engines: {spare: null}\nmodels: {voice-one: {aliases: [other]}}\n")
+    told = run(str(base), str(overlay))
+    assert told.returncode == 0
+    assert "spare" not in told.stdout
+    assert "also called  other" in told.stdout
+
+
+def test_a_service_that_is_not_installed_is_a_fault(tmp_path: Path) -> None:
+    models = load_models([written(tmp_path, "package:omnistage/__init__.py")])
+    assert explain(models).faults == []
+    engine = models.engines["c"].model_copy(update={"service": "dit"})
+    changed = models.model_copy(update={"engines": {**models.engines, "c": engine}})
+    assert explain(changed).faults == ["the service 'dit' is not installed"]
+
+
+def test_hub_checkpoints_are_looked_up_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    missing = locate("hub:org/name@main")
+    assert (missing.found, missing.fetched_later) == (False, True)
+    snapshot = tmp_path / "models--org--name" / "snapshots" / "abc"
+    snapshot.mkdir(parents=True)
+    (snapshot / "config.json").touch()
+    assert locate("hub:org/name").where == str(snapshot)
+    assert locate("hub:org/name@abc").found
+    assert not locate("hub:org/name@other").found
+
+
+def test_an_empty_folder_is_no_checkpoint(tmp_path: Path) -> None:
+    assert locate(str(tmp_path)).where == f"{tmp_path} is empty"
+    assert not locate(str(tmp_path)).found
