@@ -45,6 +45,7 @@ def test_values_carry_the_fixed_labels() -> None:
     metrics.observe(names.HOP_SECONDS, 0.0004, edge="talker-codec")
     text = metrics.render().decode()
     assert 'omnistage_frames_total{instance="codec-1",model="wave",stage="codec"} 4.0' in text
+    assert "_created" not in text
     assert 'omnistage_slots{instance="codec-1",model="wave",stage="codec"} 6.0' in text
     assert 'omnistage_build_info{instance="codec-1",model="",stage="codec",version="1.2.3"} 1.0' in text
     assert metrics.value(names.FRAMES, model="wave") == 4

@@ -13,6 +13,9 @@ from omnistage.observability import names
 CONTENT_TYPE = prometheus.CONTENT_TYPE_LATEST
 GATEWAY_STAGE = "gateway"
 
+# One series per label set and metric that nobody looks at: when it was created.
+prometheus.disable_created_metrics()
+
 
 class Metrics:
     """All metrics that a service exports. Thread-safe.
