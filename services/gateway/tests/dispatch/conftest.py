@@ -42,6 +42,7 @@ from omnistage.runtime.context import REQUESTS_BUCKET
 from omnistage.runtime.edges import EdgeReader, EdgeWriter
 from omnistage.runtime.meta import Meta
 from omnistage.runtime.tasks import TaskBag
+from omnistage.tensors.memory import MemorySpace
 from omnistage.tensors.plane import TensorPlane, memory_plane
 from omnistage.transport import Bus, Message
 from omnistage.transport.memory import MemoryBroker, MemoryBus
@@ -74,11 +75,12 @@ Script = Callable[["Stage", Any], Awaitable[None]]
 class Stage:
     """What a script holds: one claimed work item, at one instance."""
 
-    def __init__(self, world: World, engine: str, work: AnyWork, meta: Meta) -> None:
+    def __init__(self, world: World, engine: str, work: AnyWork, headers: Mapping[str, str]) -> None:
         self.world = world
         self.engine = engine
         self.work = work
-        self.meta = meta
+        self.headers = headers
+        self.meta = Meta.from_headers(headers)
 
     def subject(self, edge: str) -> str:
         """Log of an edge of this request."""
@@ -140,7 +142,10 @@ class Raw:
 
 
 class World:
-    """Bus, plane, scripted stages and one dispatcher."""
+    """Bus, the stages' plane, scripted stages and one dispatcher.
+
+    A cancelled request's blocks are given back by the stages, those of a finished one only by their reader.
+    """
 
     def __init__(self, bus: Bus, dispatcher: BusDispatcher, plane: TensorPlane, log: list[tuple[Any, ...]]) -> None:
         self.bus = bus
@@ -193,7 +198,7 @@ class World:
             while True:
                 claim = await queue.claim()
                 work = decode_work(claim.message.body)
-                stage = Stage(self, engine, work, Meta.from_headers(claim.message.headers))
+                stage = Stage(self, engine, work, claim.message.headers)
                 self.claimed.append(f"{engine}:{work.request_id}")
                 task = self._tasks.spawn(self._run(script, stage, claim))
                 self._running.setdefault(work.request_id, []).append(task)
@@ -217,6 +222,7 @@ class World:
         if isinstance(control, Cancel):
             for task in self._running.pop(control.request_id, []):
                 task.cancel()
+            await self.plane.forget(control.request_id)
 
     @asynccontextmanager
     async def living(self) -> AsyncIterator[World]:
@@ -367,6 +373,12 @@ def limits(**fields: Any) -> DispatchLimits:
     return DispatchLimits(**chosen)
 
 
+def two_planes() -> tuple[TensorPlane, TensorPlane]:
+    """The stages' and the gateway's, as in two processes of one host."""
+    space = MemorySpace()
+    return memory_plane(space), memory_plane(space)
+
+
 @asynccontextmanager
 async def live(world: World, slots: int) -> AsyncIterator[None]:
     """Run a world's dispatcher and scripts."""
@@ -383,9 +395,10 @@ async def live(world: World, slots: int) -> AsyncIterator[None]:
 async def memory_world(slots: int = 4, **fields: Any) -> AsyncIterator[MemoryWorld]:
     """Everything but the stages' scripts, on a fresh MemoryBus."""
     broker = MemoryBroker()
-    bus, plane = MemoryBus(broker, "test"), memory_plane()
+    bus = MemoryBus(broker, "test")
+    plane, readers = two_planes()
     hooks, log = recording_hooks()
-    dispatcher = BusDispatcher(bus, plane, Fleet(bus, MODELS, "gw-1"), limits=limits(**fields), hooks=hooks)
+    dispatcher = BusDispatcher(bus, readers, Fleet(bus, MODELS, "gw-1"), limits=limits(**fields), hooks=hooks)
     world = MemoryWorld(bus, dispatcher, plane, log)
     world.broker = broker
     try:
@@ -399,8 +412,8 @@ async def memory_world(slots: int = 4, **fields: Any) -> AsyncIterator[MemoryWor
 async def world_on(bus: Bus, slots: int = 4, **fields: Any) -> AsyncIterator[World]:
     """The same on a bus that the test has opened."""
     hooks, log = recording_hooks()
-    plane = memory_plane()
-    dispatcher = BusDispatcher(bus, plane, Fleet(bus, MODELS, "gw-1"), limits=limits(**fields), hooks=hooks)
+    plane, readers = two_planes()
+    dispatcher = BusDispatcher(bus, readers, Fleet(bus, MODELS, "gw-1"), limits=limits(**fields), hooks=hooks)
     world = World(bus, dispatcher, plane, log)
     async with live(world, slots):
         yield world

@@ -20,9 +20,12 @@ if TYPE_CHECKING:
 
 async def assert_clean(world: MemoryWorld) -> None:
     await world.dispatcher.settled()
+    async with asyncio.timeout(5):
+        # The stages are told by then, but may not have finished to listen.
+        while world.plane.usage()["memory"][0]:
+            await asyncio.sleep(0.001)
     assert world.left() == []
     assert world.followed() == []
-    assert world.plane.usage()["memory"][0] == 0
     assert (world.dispatcher.running, world.dispatcher.waiting, world.dispatcher.clearing) == (0, 0, 0)
 
 
@@ -170,6 +173,20 @@ async def test_clearing_up_without_a_broker_is_bounded_and_counted(
         bus.away = False
         await world.serve_all()
         assert len(await world.collect(world.speak("abc"))) == 3, "its place was given back"
+
+
+async def test_a_finished_request_gives_its_place_back_before_it_is_cleared_up(
+    make_world: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with make_world(slots=1) as world:
+        await world.serve_all()
+        bus = Flaky(monkeypatch, "purge_request")
+        bus.away = True
+        for number in range(3):
+            assert len(await world.collect(world.speak("abc"), f"r{number}")) == 3
+        assert world.dispatcher.clearing == 3
+        bus.away = False
+        await assert_clean(world)
 
 
 async def test_a_broker_that_is_away_at_the_start_fails_the_request(

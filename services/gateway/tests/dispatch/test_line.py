@@ -24,6 +24,7 @@ class World:
         self.seconds = service_s
         self.line = Line(self, limits or LineLimits(total=1000, per_tenant=1000), lambda: self.now)
         self.count = 0
+        self.ends: list[tuple[float, int, Ticket]] = []
 
     def capacity(self, engine: str) -> int:
         return self.slots.get(engine, 0)
@@ -86,7 +87,7 @@ def test_between_tenants_with_equal_shares_the_nearest_deadline_goes_first() -> 
 def simulate(world: World, arrivals: dict[str, int], lasts: dict[str, float], until_s: float) -> Counter[str]:
     """Closed loop: each tenant keeps so many requests in line or running; returns seconds served per tenant."""
     served: Counter[str] = Counter()
-    ends: list[tuple[float, int, Ticket]] = []
+    ends = world.ends
     noise = random.Random(7)
     for tenant, count in arrivals.items():
         for _ in range(count):
@@ -128,6 +129,13 @@ def test_who_comes_rarely_does_not_wait_behind_a_flood() -> None:
     rare = world.enter("rare")
     world.line.finish(running)
     assert world.step() == [rare]
+
+
+def test_shares_that_were_not_used_are_not_owed() -> None:
+    world = World(1.0, e=1)
+    simulate(world, {"a": 5}, {"a": 1.0}, until_s=200.0)
+    served = simulate(world, {"b": 20}, {"a": 1.0, "b": 1.0}, until_s=400.0)
+    assert served["b"] / served["a"] == pytest.approx(1.0, rel=0.1)
 
 
 def test_a_full_engine_does_not_hold_up_requests_for_another() -> None:

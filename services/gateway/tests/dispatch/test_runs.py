@@ -11,6 +11,7 @@ import pytest
 
 from omnistage.contracts import AudioDelta, Cancel, Forget, Presence, TextDelta, TextDone, encode
 from omnistage.errors import InvalidRequest, StageFailed, Unavailable
+from omnistage.runtime.meta import seconds_since_sent
 from omnistage_gateway.dispatch.interface import AudioPiece
 
 if TYPE_CHECKING:
@@ -136,6 +137,9 @@ async def test_work_carries_deadline_tenant_and_priority(world: MemoryWorld) -> 
 
     async def note(stage: Stage, work: Any) -> None:
         seen.append((stage.meta, work))
+        age_s = seconds_since_sent(stage.headers)
+        assert age_s is not None
+        assert age_s < 5
         log = stage.records("codec-gateway")
         await stage.write("codec-gateway", log.opened(), log.end(0))
 
