@@ -14,7 +14,7 @@ CONTENT_TYPE = prometheus.CONTENT_TYPE_LATEST
 GATEWAY_STAGE = "gateway"
 
 # One series per label set and metric that nobody looks at: when it was created.
-prometheus.disable_created_metrics()
+prometheus.disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class Metrics:
