@@ -82,7 +82,8 @@ async def test_a_resumed_answer_goes_on_with_the_same_bits(
     whole = await read(engine, request)
     known = whole.pieces[:sent]
     emitted = tuple(token for piece in known for token in piece.token_ids)
-    resumed = await read(make_engine(), request, emitted=emitted)
+    chars = sum(len(piece.text) for piece in known)
+    resumed = await read(make_engine(), request, emitted=emitted, emitted_chars=chars)
     assert resumed.pieces == whole.pieces[sent:]
     assert resumed.summary.completion_tokens == whole.summary.completion_tokens
     assert resumed.summary.finish_reason == whole.summary.finish_reason
@@ -91,14 +92,15 @@ async def test_a_resumed_answer_goes_on_with_the_same_bits(
 async def test_resuming_a_complete_answer_only_ends_it(engine: TextEngine, make_work: Work, read: Read) -> None:
     request = make_work("What is the capital of France?", max_tokens=4)
     whole = await read(engine, request)
-    again = await read(engine, request, emitted=tuple(whole.token_ids))
+    again = await read(engine, request, emitted=tuple(whole.token_ids), emitted_chars=len(whole.text))
     assert again.text == ""
     assert again.summary.finish_reason == whole.summary.finish_reason == "length"
     assert again.summary.completion_tokens == 4
-    stopped = make_work("What is the capital of France?", stop=("Paris",))
-    answer = await read(engine, stopped)
-    again = await read(engine, stopped, emitted=tuple(answer.token_ids))
-    assert (again.text, again.summary.finish_reason) == ("", "stop")
+    for stop in ("Paris", ".!"):
+        stopped = make_work("What is the capital of France?", stop=(stop,))
+        answer = await read(engine, stopped)
+        again = await read(engine, stopped, emitted=tuple(answer.token_ids), emitted_chars=len(answer.text))
+        assert (again.pieces, again.summary.finish_reason) == ([], "stop")
 
 
 @pytest.mark.parametrize(

@@ -102,15 +102,15 @@ def test_a_transcript_goes_on_from_the_pieces_that_were_sent(text: str, stop: st
     transcript = Transcript(Bytes(), (stop,))  # type: ignore[arg-type]
     pieces = [piece for piece in map(transcript.add, tokens) if piece is not None]
     last = transcript.finish()
-    whole = "".join(piece.text for piece in [*pieces, *([last] if last else [])])
-    assert whole == text.split(stop, 1)[0]
+    pieces += [last] if last else []
+    assert "".join(piece.text for piece in pieces) == text.split(stop, 1)[0]
     sent = data.draw(st.integers(0, len(pieces)))
     known = tuple(token for piece in pieces[:sent] for token in piece.token_ids)
     again = Transcript(Bytes(), (stop,))  # type: ignore[arg-type]
-    assert again.replay(known) == "".join(piece.text for piece in pieces[:sent])
+    again.replay(known, sum(len(piece.text) for piece in pieces[:sent]))
     rest = [piece for piece in map(again.add, tokens[len(known) :]) if piece is not None]
     final = again.finish()
-    assert (rest, final) == (pieces[sent:], last)
+    assert [*rest, *([final] if final else [])] == pieces[sent:]
 
 
 def test_tokens_without_text_travel_with_the_next_piece() -> None:

@@ -21,7 +21,8 @@ async def generate_text(context: RequestContext[TextEngine], work: GenerateText)
     await speech.pass_on("".join(delta.text for delta in earlier))
     if not any(isinstance(record, TextDone) for record in text_out.earlier):
         emitted = tuple(token for delta in earlier for token in delta.token_ids)
-        async with context.engine.generate(work, emitted=emitted) as answer:
+        sent = sum(len(delta.text) for delta in earlier)
+        async with context.engine.generate(work, emitted=emitted, emitted_chars=sent) as answer:
             async for piece in answer:
                 await text_out.send(TextDelta, text=piece.text, token_ids=piece.token_ids, logprobs=piece.logprobs)
                 await speech.pass_on(piece.text)

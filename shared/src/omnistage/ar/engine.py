@@ -87,7 +87,9 @@ class StepReport:
         duration_s: of the whole step, sampling included.
         rows: sequences in it.
         tokens: tokens computed.
-        blocks_used, blocks_cached, blocks_free: of the KV cache; cached ones are free too, with known content.
+        blocks_used: blocks of the KV cache that belong to running sequences.
+        blocks_cached: blocks that nobody uses and whose content is remembered.
+        blocks_free: the others.
     """
 
     duration_s: float
@@ -334,7 +336,7 @@ class AREngine:
             tokens=batch.num_tokens,
             blocks_used=blocks.num_blocks - blocks.num_free,
             blocks_cached=blocks.num_cached,
-            blocks_free=blocks.num_free,
+            blocks_free=blocks.num_free - blocks.num_cached,
         )
 
     def _step_alone(self, batch: Batch) -> tuple[Batch, list[Emitted]]:

@@ -152,28 +152,30 @@ class TextEngine:
         """Whether it takes requests."""
         return self._core.alive
 
-    def generate(self, work: GenerateText, *, emitted: tuple[int, ...] = (), due: float = math.inf) -> Answer:
+    def generate(
+        self, work: GenerateText, *, emitted: tuple[int, ...] = (), emitted_chars: int = 0, due: float = math.inf
+    ) -> Answer:
         """Answer a conversation. The work begins when the answer is iterated.
 
         Args:
             work: messages and sampling.
             emitted: token ids of the pieces that were sent already, by whomever; their text is not sent
                 again, and what follows equals what an undisturbed run would have sent.
+            emitted_chars: length of the text of these pieces.
             due: when the reader runs dry; the earliest is served first.
 
         Iterating the answer raises:
             InvalidRequest: no messages, a prompt longer than the context, a bias for an unknown token.
             Unavailable, Cancelled, StageFailed: as `AREngine.generate`.
         """
-        return Answer(self._generate(work, emitted, due))
+        transcript = Transcript(self.tokenizer, work.sampling.stop)
+        transcript.replay(emitted, emitted_chars)
+        return Answer(self._generate(work, transcript, emitted, due))
 
     async def _generate(
-        self, work: GenerateText, emitted: tuple[int, ...], due: float
+        self, work: GenerateText, transcript: Transcript, emitted: tuple[int, ...], due: float
     ) -> AsyncGenerator[TextPiece | TextSummary, None]:
         prompt = self._prompt(work)
-        sampling = work.sampling
-        transcript = Transcript(self.tokenizer, sampling.stop)
-        transcript.replay(emitted)
         cached = 0
         reason: FinishReason = "stop"
         if not transcript.has_stopped():

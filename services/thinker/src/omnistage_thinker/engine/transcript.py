@@ -16,8 +16,8 @@ class TextPiece:
 
     Attributes:
         text: whole characters; empty only where tokens without text end the answer.
-        token_ids: the tokens taken since the piece before. All pieces' ids together, fed to a new transcript, give
-            exactly the text of these pieces and its state: that is how another holder goes on.
+        token_ids: the tokens taken since the piece before. A new transcript that replays all pieces' ids goes on
+            exactly where they end: that is how another holder takes over.
         logprobs: one entry per token where asked for.
     """
 
@@ -38,6 +38,7 @@ class Transcript:
         self._stops = StopStrings(stops)
         self._tokens: list[int] = []
         self._logprobs: list[TokenLogprob] = []
+        self._skip = 0
         self.num_tokens = 0
 
     def has_stopped(self) -> bool:
@@ -50,19 +51,30 @@ class Transcript:
         self._tokens.append(token)
         if logprob is not None:
             self._logprobs.append(logprob)
-        text = self._stops.add(self._detokenizer.add(token))
+        text = self._unsent(self._stops.add(self._detokenizer.add(token)))
         return self._cut(text) if text else None
 
     def finish(self) -> TextPiece | None:
         """The last piece: what was held back, unless a stop string cut it off."""
-        text = self._stops.add(self._detokenizer.finish()) + self._stops.finish()
+        text = self._unsent(self._stops.add(self._detokenizer.finish()) + self._stops.finish())
         return self._cut(text) if text or self._tokens else None
 
-    def replay(self, tokens: tuple[int, ...]) -> str:
-        """Take tokens whose pieces were sent before. Returns their text."""
+    def replay(self, tokens: tuple[int, ...], sent_chars: int) -> None:
+        """Take the tokens of pieces that were sent before.
+
+        Args:
+            tokens: their ids.
+            sent_chars: length of their text. It is more than these tokens give where the last piece was sent already,
+                with text that had been held back; that text is not given again.
+        """
         pieces = [self.add(token) for token in tokens]
         self._tokens.clear()
-        return "".join(piece.text for piece in pieces if piece is not None)
+        self._skip = max(0, sent_chars - sum(len(piece.text) for piece in pieces if piece is not None))
+
+    def _unsent(self, text: str) -> str:
+        skipped = min(self._skip, len(text))
+        self._skip -= skipped
+        return text[skipped:]
 
     def _cut(self, text: str) -> TextPiece:
         piece = TextPiece(text, tuple(self._tokens), tuple(self._logprobs))
