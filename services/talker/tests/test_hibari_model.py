@@ -43,24 +43,42 @@ async def speak(model: SpeechModel, text: str, *, lenient: bool = False) -> tupl
     return [chunk.text for chunk in chunks if chunk.text], b"".join(chunk.frames.tobytes() for chunk in chunks)
 
 
-@pytest.mark.parametrize("speed", [0.5, 1.0, 2.0])
-def test_frames_equal_the_packages(model: SpeechModel, speed: float) -> None:
+def test_frames_equal_the_packages(model: SpeechModel) -> None:
     text = "The quick brown fox jumps over the lazy dog at 10:30, doesn't it?"
     package = Hibari()
     feeds = {
         "ids": np.array([package.ids(package.g2p(text))], np.int64),
-        "speed": np.array([speed], np.float32),
+        "speed": np.array([1.0], np.float32),
     }
     *branches, f0 = package.sess.run(None, feeds)
     utterance = model.prepare(Clause(text=text), lenient=False)
     assert utterance is not None
-    (frames,) = model.speak(utterance, SpeechOptions(voice="heart", speed=speed), segment=0)
+    (frames,) = model.speak(utterance, SpeechOptions(voice="heart"), segment=0)
     assert frames.shape == (f0.shape[1], layout.WIDTH)
     assert frames.dtype == np.float32
     assert frames.flags.c_contiguous
     for name, branch in zip(layout.BRANCHES, branches, strict=True):
         assert np.array_equal(frames[:, layout.columns(name)], branch[0].T)
     assert np.array_equal(frames[:, layout.F0_COLUMN], f0[0])
+
+
+@pytest.mark.parametrize("speed", [0.5, 0.6, 0.75, 0.9, 1.05, 1.1, 1.15])
+def test_the_asked_pace_is_kept(model: SpeechModel, speed: float) -> None:
+    lengths = []
+    for text in (
+        "The weather is nice today and we will go for a walk.",
+        "I am looking for a good place to eat dinner.",
+        "She sells flowers in the market every morning, doesn't she?",
+    ):
+        utterance = model.prepare(Clause(text=text), lenient=False)
+        assert utterance is not None
+        own, asked = (
+            sum(len(part) for part in model.speak(utterance, SpeechOptions(voice="heart", speed=pace), segment=0))
+            for pace in (1.0, speed)
+        )
+        lengths.append(asked * speed / own)
+        assert lengths[-1] == pytest.approx(1, abs=0.03)
+    assert sum(lengths) / len(lengths) == pytest.approx(1, abs=0.015)
 
 
 def _frames(model: SpeechModel, clause: Clause) -> np.ndarray:
@@ -174,7 +192,7 @@ async def test_what_a_model_wrote_is_spoken_without_its_marks(model: SpeechModel
     [
         (SpeechOptions(voice="emma"), "voice"),
         (SpeechOptions(voice="heart", speed=0.49), "speed"),
-        (SpeechOptions(voice="heart", speed=2.01), "speed"),
+        (SpeechOptions(voice="heart", speed=1.16), "speed"),
         (SpeechOptions(voice="heart", speed=float("nan")), "speed"),
         (SpeechOptions(voice="heart", instructions="whisper"), "instructions"),
         (SpeechOptions(voice="heart", language="de"), "language"),
@@ -188,7 +206,7 @@ def test_options_it_cannot_honour_are_refused(model: SpeechModel, options: Speec
 
 def test_options_it_can_honour(model: SpeechModel) -> None:
     for language in (None, "en", "en-US", "EN-gb"):
-        model.check_options(SpeechOptions(voice="heart", speed=2.0, language=language))
+        model.check_options(SpeechOptions(voice="heart", speed=1.15, language=language))
 
 
 def test_a_file_that_is_no_model_is_a_config_error(tmp_path: Path) -> None:

@@ -22,11 +22,12 @@ _COMMA_FRAMES = 10
 _WORD_FRAMES = 2
 
 
-def shorten_pauses(frames: FrameArray, *, before: bool, after: bool, comma: bool) -> FrameArray:
+def shorten_pauses(frames: FrameArray, *, speed: float = 1.0, before: bool, after: bool, comma: bool) -> FrameArray:
     """Frames without most of the silence at their edges.
 
     Args:
         frames: [n, WIDTH] in the layout hibari-v1.
+        speed: of the speech; pauses last the shorter the faster it is.
         before: whether to shorten the beginning, since the sentence began earlier.
         after: whether to shorten the end, since the sentence goes on.
         comma: whether it goes on after a comma or the like.
@@ -37,8 +38,8 @@ def shorten_pauses(frames: FrameArray, *, before: bool, after: bool, comma: bool
     audible = np.flatnonzero(_audible(frames))
     if not len(audible):
         return frames
-    start = max(0, int(audible[0]) - _LEAD_FRAMES) if before else 0
-    kept = _COMMA_FRAMES if comma else _WORD_FRAMES
+    start = max(0, int(audible[0]) - round(_LEAD_FRAMES / speed)) if before else 0
+    kept = round((_COMMA_FRAMES if comma else _WORD_FRAMES) / speed)
     end = int(audible[-1]) + 1 + kept if after else len(frames)
     return frames[start:end]
 
