@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from omnistage.launcher.logs import Follower, RotatingLog, log_files, tail
+from omnistage.launcher.logs import Follower, RotatingLog, follow, log_files, tail
 
 
 def everything(path: Path) -> bytes:
@@ -90,3 +92,21 @@ def test_which_logs(tmp_path: Path) -> None:
     assert list(log_files(tmp_path, "talker-2")) == ["talker-2"]
     assert list(log_files(tmp_path, "nats")) == ["nats"]
     assert log_files(tmp_path, "dit") == {}
+
+
+def test_following_includes_processes_that_come_later(tmp_path: Path) -> None:
+    (tmp_path / "talker-1.log").write_text("old\n")
+    lines = follow(tmp_path, "talker", every_s=0.01)
+
+    def write() -> None:
+        time.sleep(0.1)
+        (tmp_path / "talker-2.log").write_text("first\nsecond\n")
+        (tmp_path / "codec-1.log").write_text("another service\n")
+        with (tmp_path / "talker-1.log").open("a") as file:
+            file.write("new\n")
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    seen = {next(lines) for _ in range(3)}
+    writer.join()
+    assert seen == {("talker-1", "new"), ("talker-2", "first"), ("talker-2", "second")}

@@ -19,7 +19,8 @@ from omnistage.launcher.faults import LauncherError, NotRunning
 Operation = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
 _LIMIT_BYTES = 4 << 20
-_ANSWER_S = 150.0
+_ANSWER_S = 600.0
+"""`scale` answers once new instances are ready."""
 
 
 @asynccontextmanager

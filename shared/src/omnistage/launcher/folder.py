@@ -111,8 +111,10 @@ class DataFolder:
             self.sweep()
             self._make_private(self.sockets)
             self._make_private(self.arena)
-            yield
-            self.sweep()
+            try:
+                yield
+            finally:
+                self.sweep()
         finally:
             os.close(lock)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import time
@@ -30,6 +31,7 @@ from omnistage.launcher.report import report
 from omnistage.launcher.servers import BROKER_USER, Broker, TensorServer
 from omnistage.launcher.state import State, write_state
 from omnistage.launcher.supervisor import Slot, Supervisor
+from omnistage.transport import Bus
 from omnistage.transport.connect import connect
 
 NAMESPACE = "omni"
@@ -38,6 +40,7 @@ SERVER_GRACE_S = 1.0
 _SERVER_START_S = 20.0
 _SERVER_LOOK_S = 0.02
 _LOOK_S = 0.2
+_LEAVE_S = 0.5
 _SCALE_DOWN_S = 35.0
 """A service drains for up to 30 s by default."""
 
@@ -97,7 +100,7 @@ class System:
             await stack.enter_async_context(serve_control(control, self._operations()))
             write_state(self._folder, self._state(self._deployment, control))
             bus = await connect(broker.url, NAMESPACE, name="launcher", user=BROKER_USER, password=broker.password)
-            stack.push_async_callback(bus.close)
+            stack.push_async_callback(_leave, bus)
             self._fleet = Fleet(bus, NAMESPACE)
             await self._fleet.watch()
             for service, count in self._plan.counts.items():
@@ -267,3 +270,10 @@ class System:
             return {}
 
         return {"status": status, "scale": scale, "stop": stop}
+
+
+async def _leave(bus: Bus) -> None:
+    """Leave a broker that may be dead already: no stop waits for it."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_LEAVE_S):
+            await bus.close()

@@ -103,7 +103,8 @@ def _obey_signals(system: System) -> None:
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, stop)
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            loop.add_signal_handler(number, stop)
 
 
 def up_detached(options: UpOptions, arguments: list[str], display: Display) -> None:
