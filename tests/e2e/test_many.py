@@ -48,7 +48,7 @@ async def chat(client: Any, country: str) -> tuple[str, str]:
 
 
 async def test_32_requests_at_once(system: System) -> None:
-    countries = ("France", "Germany", "Italy", "Spain", "Japan", "China", "Russia", "Egypt")
+    countries = ("France", "Germany", "Japan", "China", "Russia", "Egypt", "England", "Greece")
     async with system.async_client(timeout=600) as client:
         results = await asyncio.gather(
             *(speech(client, text) for text in lines()), *(chat(client, country) for country in countries)
@@ -56,9 +56,9 @@ async def test_32_requests_at_once(system: System) -> None:
     said = [words(text) for text, _ in results]
     wrong = total = 0
     for number, (text, heard) in enumerate(results):
-        distances = [distance(other, words(heard)) / max(len(other), 1) for other in said]
-        nearest = min(range(len(said)), key=distances.__getitem__)
-        assert distances[number] == distances[nearest], f"{text!r} was answered with {heard!r}"
+        distances = [distance(other, words(heard)) for other in said]
+        others = min(away for other, away in enumerate(distances) if other != number)
+        assert distances[number] < others, f"{text!r} was answered with {heard!r}"
         if number < 24:
             wrong += distance(said[number], words(heard))
             total += len(said[number])

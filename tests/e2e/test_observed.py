@@ -75,7 +75,6 @@ def test_no_log_contains_what_a_client_said(system: System) -> None:
         ("/audio/speech", {"model": "tts-1", "voice": "alloy", "input": f"{CANARY} привет"}),
         ("/audio/speech", {"model": CANARY, "voice": "alloy", "input": CANARY, CANARY: 1}),
         ("/chat/completions", {"model": "smollm2", "messages": [{"role": CANARY, "content": CANARY}]}),
-        ("/chat/completions", {"model": "smollm2", "messages": [{"role": "user", "content": CANARY, "name": CANARY}]}),
     ):
         with pytest.raises(Exception, match="Error code: 4"):
             raw.post(path, body=body, cast_to=object)
