@@ -98,7 +98,7 @@ class Subjects:
 
     def stream(self, kind: str) -> str:
         """Name of the JetStream stream of a class, e.g. OMNI_WORK."""
-        return f"{self.namespace}_{kind}".upper().replace("-", "_")
+        return f"{self.namespace}_{kind}".upper()
 
     def bucket(self, name: str) -> str:
         """Name of a key-value or object bucket of this namespace."""
@@ -120,7 +120,10 @@ class Parsed:
 def parse(subject: str) -> Parsed:
     """Take a work, feed, out or dead subject (or its live twin) apart. Raises ConfigError if it is none."""
     parts = subject.split(".")
-    if len(parts) not in (6, 7) or parts[1] != MAJOR:
+    if len(parts) not in (6, 7) or parts[1] != MAJOR or not all(_TOKEN.fullmatch(part) for part in parts):
         raise ConfigError(f"not a subject of ours: {subject!r}")
-    kind = parts[2].removesuffix(LIVE_SUFFIX)
-    return Parsed(parts[0], kind, parts[3], parts[4], parts[5], parts[6] if len(parts) == 7 else None)
+    namespace, _, kind, stage, model, request_id, *edge = parts
+    logs = (FEED, OUT, FEED + LIVE_SUFFIX, OUT + LIVE_SUFFIX)
+    if kind not in (logs if edge else (WORK, DEAD)):
+        raise ConfigError(f"not a subject of ours: {subject!r}")
+    return Parsed(namespace, kind.removesuffix(LIVE_SUFFIX), stage, model, request_id, edge[0] if edge else None)

@@ -6,6 +6,7 @@ An engine may serve several models.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +19,7 @@ from omnistage.pipelines import GATEWAY, Pipeline, pipeline
 
 Key = str
 ServiceName = Literal["thinker", "talker", "codec", "dit"]
-_KEY = r"^[a-z0-9_-]{1,64}$"
+_KEY = re.compile(r"[a-z0-9_-]{1,64}")
 
 
 class _Strict(BaseModel):
@@ -31,7 +32,7 @@ class EngineSpec(_Strict):
     Attributes:
         service: which service runs it.
         engine: implementation within the service, e.g. "torch" or "hibari".
-        checkpoint: "package:NAME/FILE" inside an installed package, a folder, or a hub id ("hub:ORG/NAME@REVISION").
+        checkpoint: "package:NAME/FILE" inside an installed package, or the path of a file or folder.
         devices: e.g. ("cpu",) or ("cuda:0",).
         slots: requests that an instance runs at once.
         settings: the engine's own; checked by the engine.
@@ -105,11 +106,9 @@ class ModelsFile(_Strict):
         return {name: key for key, model in self.models.items() for name in (key, *model.aliases)}
 
     def _check_keys(self) -> None:
-        import re
-
         for section, keys in (("engines", self.engines), ("models", self.models)):
             for key in keys:
-                if not re.match(_KEY, key):
+                if not _KEY.fullmatch(key):
                     raise ConfigError(f"{section}.{key}: a key may have only a-z, 0-9, _ and -")
 
     def _check_model(self, name: str, model: ModelSpec) -> None:
