@@ -5,9 +5,14 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
+
+from omnistage.observability import names
+
+if TYPE_CHECKING:
+    from tests.architecture.conftest import Source
 
 ROOMS = ("__main__.py", "settings.py", "bootstrap.py", "handlers.py", "engine/__init__.py", "models/__init__.py")
 GATEWAY_ROOMS = (
@@ -102,3 +107,11 @@ def test_readmes_describe_their_package(root: Path, packages: list[str]) -> None
         package for package in packages if len((root / package / "README.md").read_text(encoding="utf-8").split()) < 60
     ]
     assert short == []
+
+
+def test_everything_in_the_registry_of_names_is_recorded(product: list[Source]) -> None:
+    code = "".join(source.text for source in product if source.path.name != "names.py")
+    registered = [key for key, value in vars(names).items() if isinstance(value, names.Metric)]
+    registered += [key for key in vars(names) if key.startswith(("SPAN_", "ATTR_"))]
+    assert len(registered) > 50
+    assert [key for key in registered if not re.search(rf"\bnames\.{key}\b", code)] == []

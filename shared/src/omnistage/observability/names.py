@@ -204,18 +204,13 @@ SPAN_WAIT = "gateway.wait"
 """Its time in the waiting line."""
 SPAN_WORK = "stage.work"
 """One work item, from its claim to its end."""
-SPAN_ENGINE = "stage.engine"
-"""The engine's part of it."""
-SPANS = (SPAN_REQUEST, SPAN_WAIT, SPAN_WORK, SPAN_ENGINE)
+SPANS = (SPAN_REQUEST, SPAN_WAIT, SPAN_WORK)
 
 ATTR_REQUEST_ID = "omnistage.request_id"
 ATTR_ENDPOINT = "omnistage.endpoint"
 ATTR_PIPELINE = "omnistage.pipeline"
 ATTR_NODE = "omnistage.node"
 ATTR_MODEL = "omnistage.model"
-ATTR_STAGE = "omnistage.stage"
-ATTR_INSTANCE = "omnistage.instance"
-ATTR_EPOCH = "omnistage.epoch"
 ATTR_DELIVERIES = "omnistage.deliveries"
 ATTR_OUTCOME = "omnistage.outcome"
 ATTR_STATUS = "http.response.status_code"
@@ -225,9 +220,6 @@ ATTRIBUTES = (
     ATTR_PIPELINE,
     ATTR_NODE,
     ATTR_MODEL,
-    ATTR_STAGE,
-    ATTR_INSTANCE,
-    ATTR_EPOCH,
     ATTR_DELIVERIES,
     ATTR_OUTCOME,
     ATTR_STATUS,

@@ -134,6 +134,8 @@ class Telemetry:
             metrics.set(names.SLOTS, engine.spec.slots, model=engine.key)
             metrics.set(names.SLOTS_IN_USE, len(engine.running), model=engine.key)
             metrics.set(names.ENGINE_READY, float(engine.ready), model=engine.key)
+            for fact, value in (engine.loaded.gauges() if engine.loaded else {}).items():
+                metrics.set(names.ENGINE_FACT, value, model=engine.key, fact=fact)
 
     def reclaimed(self, blocks: int) -> None:
         """A sweep has reclaimed blocks."""

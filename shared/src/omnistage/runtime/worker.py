@@ -18,7 +18,7 @@ import msgspec
 
 from omnistage.contracts import Work, decode_work
 from omnistage.errors import BusError, Cancelled, DeadlineExceeded, Fenced, OmnistageError, StageFailed
-from omnistage.observability import get_logger
+from omnistage.observability import get_logger, names
 from omnistage.runtime.context import RequestContext
 from omnistage.runtime.engines import HostedEngine, engine_of
 from omnistage.runtime.failures import to_failure
@@ -176,6 +176,7 @@ class Worker:
         """A message that nobody can read: kept for people, removed from the queue."""
         request_id = claim.message.subject.rsplit(".", 1)[-1]
         _log.error("unreadable work", request_id=request_id, engine=hosted.key)
+        self._telemetry.metrics.add(names.POISONED, model=hosted.key)
         await self._bus.bury(self._service, hosted.key, request_id, claim.message.body, reason)
         await claim.ack()
 
