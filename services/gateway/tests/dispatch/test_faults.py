@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from omnistage.contracts import Cancel, Failed, Failure, Inline, TensorRef, TextDelta, encode
+from omnistage.contracts import Cancel, Failed, Failure, Inline, Opened, TensorRef, TextDelta, encode
 from omnistage.errors import (
     Cancelled,
     DeadlineExceeded,
@@ -163,7 +163,11 @@ async def unreadable(stage: Stage) -> None:
 
 
 async def of_another_request(stage: Stage) -> None:
-    await raw(stage, encode(TextDelta(request_id="r2", edge=EDGE, epoch=1, text="x")))
+    await raw(stage, encode(Opened(request_id="r2", edge=EDGE, epoch=1, instance="i")))
+
+
+async def of_another_edge(stage: Stage) -> None:
+    await raw(stage, encode(Opened(request_id="r1", edge="talker-codec", epoch=1, instance="i")))
 
 
 async def not_carried(stage: Stage) -> None:
@@ -181,6 +185,7 @@ async def misshapen(stage: Stage) -> None:
     [
         (unreadable, "bad_record"),
         (of_another_request, "bad_record"),
+        (of_another_edge, "bad_record"),
         (not_carried, "bad_record"),
         (misshapen, "tensor_corrupt"),
     ],

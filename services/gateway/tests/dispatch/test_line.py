@@ -138,6 +138,15 @@ def test_shares_that_were_not_used_are_not_owed() -> None:
     assert served["b"] / served["a"] == pytest.approx(1.0, rel=0.1)
 
 
+def test_who_used_less_than_its_share_for_long_gets_no_more_than_it_afterwards() -> None:
+    world = World(1.0, e=8)
+    lasts = {"a": 1.0, "b": 1.0}
+    little = simulate(world, {"a": 20, "b": 2}, lasts, until_s=200.0)
+    assert little["b"] < 0.5 * little["a"]
+    served = simulate(world, {"b": 20}, lasts, until_s=400.0)
+    assert served["b"] / served["a"] == pytest.approx(1.0, rel=0.1)
+
+
 def test_a_full_engine_does_not_hold_up_requests_for_another() -> None:
     world = World(e=1, f=1)
     world.enter("a", "e")

@@ -225,6 +225,20 @@ async def test_a_model_that_nobody_has_is_refused_after_the_grace(make_world: Ca
         assert world.left() == []
 
 
+async def test_a_model_that_comes_back_within_the_grace_is_waited_for(make_world: Callable[..., Any]) -> None:
+    async with make_world(grace_s=3600.0) as world:
+        await world.serve_all()
+        await world.announce(state="draining")
+        while world.dispatcher.offered():
+            await asyncio.sleep(0)
+        async with asyncio.TaskGroup() as group:
+            waits = group.create_task(world.collect(world.speak("abc")))
+            while not world.dispatcher.waiting:
+                await asyncio.sleep(0)
+            await world.announce()
+        assert len(waits.result()) == 3
+
+
 async def test_draining_lets_runs_finish_and_takes_no_more(speech: MemoryWorld) -> None:
     async with speech.run(speech.speak("ab"), "r1") as running:
         assert not await speech.dispatcher.drain(0.01)
@@ -235,7 +249,7 @@ async def test_draining_lets_runs_finish_and_takes_no_more(speech: MemoryWorld) 
 
 
 async def test_closing_ends_runs_with_an_error_and_clears_up(make_world: Callable[..., Any]) -> None:
-    async with make_world(late_s=60.0) as world:
+    async with make_world(late_s=3600.0, clear_s=3600.0) as world:
         async with world.run(world.speak(), "r1") as running:
             await world.dispatcher.close()
             with pytest.raises(Unavailable, match="shutting down"):
