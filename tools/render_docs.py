@@ -17,15 +17,16 @@ import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
+from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from omnistage.config import ServiceSettings
+from omnistage.config import EngineSpec, ModelSpec, ServiceSettings
 from omnistage.config.settings import PREFIX
 from omnistage.observability import names
 from omnistage.pipelines import CATALOGUE, GATEWAY, Pipeline
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("README.md", "docs/architecture.md", "docs/operations.md")
+PAGES = ("README.md", "docs/architecture.md", "docs/operations.md", "docs/adding-a-model.md")
 _PART = re.compile(r"(<!-- generated: (?P<name>[a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _ATTRIBUTE = re.compile(r"^ {4,8}(?P<names>[a-z_]+(?:, [a-z_]+)*): (?P<text>.+)$")
 
@@ -74,12 +75,22 @@ def metrics() -> str:
 
 def settings() -> str:
     """Every variable that a service reads: first those of all services, then each service's own."""
-    parts = ["All services:", "", _settings_table(ServiceSettings, set())]
+    parts = ["All services:", "", _table(ServiceSettings, "variable", prefix=PREFIX)]
     for service in _services():
         kind = _settings_class(service)
         own = set(kind.model_fields) - set(ServiceSettings.model_fields)
         if own:
-            parts += ["", f"The {service}:", "", _settings_table(kind, set(ServiceSettings.model_fields))]
+            parts += ["", f"The {service}:", "", _table(kind, "variable", set(ServiceSettings.model_fields), PREFIX)]
+    return "\n".join(parts)
+
+
+def models_file() -> str:
+    """The keys of the models file, and the `settings` of each stage's engines."""
+    parts = ["Of an engine:", "", _table(EngineSpec, "key"), "", "Of a model:", "", _table(ModelSpec, "key")]
+    for service in _services():
+        kind = getattr(importlib.import_module(f"omnistage_{service}.bootstrap"), "EngineSettings", None)
+        if kind is not None:
+            parts += ["", f"`settings` of the {service}'s engines:", "", _table(kind, "key")]
     return "\n".join(parts)
 
 
@@ -96,6 +107,7 @@ def services() -> str:
 
 PARTS: dict[str, Callable[[], str]] = {
     "metrics": metrics,
+    "models-file": models_file,
     "omni": omni,
     "pipelines": pipelines,
     "services": services,
@@ -118,7 +130,7 @@ def _settings_class(service: str) -> type[ServiceSettings]:
     )
 
 
-def _described(kind: type[ServiceSettings]) -> dict[str, str]:
+def _described(kind: type[BaseModel]) -> dict[str, str]:
     """Attribute -> description, from the class's docstring; continuation lines are indented further."""
     found: dict[str, str] = {}
     current: list[str] = []
@@ -134,22 +146,22 @@ def _described(kind: type[ServiceSettings]) -> dict[str, str]:
     return found
 
 
-def _settings_table(kind: type[ServiceSettings], known: set[str]) -> str:
+def _table(kind: type[BaseModel], title: str, known: set[str] | None = None, prefix: str = "") -> str:
     described = _described(kind)
-    lines = ["| variable | default | meaning |", "| --- | --- | --- |"]
+    lines = [f"| {title} | default | meaning |", "| --- | --- | --- |"]
     for name, field in kind.model_fields.items():
-        if name in known:
+        if known and name in known:
             continue
         if name not in described:
             raise SystemExit(f"{kind.__module__}.{kind.__name__}: the docstring does not describe {name!r}")
         default = field.get_default(call_default_factory=True)
         shown = "required" if default is PydanticUndefined else _show(default)
-        lines.append(f"| `{PREFIX}{name.upper()}` | {shown} | {described[name]} |")
+        lines.append(f"| `{prefix + name.upper() if prefix else name}` | {shown} | {described[name]} |")
     return "\n".join(lines)
 
 
 def _show(value: object) -> str:
-    if value is None or value in ("", ()):
+    if value is None or value in ("", (), {}):
         return "none"
     if isinstance(value, tuple | list):
         value = ",".join(str(part) for part in value)
