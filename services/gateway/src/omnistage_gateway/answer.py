@@ -22,8 +22,8 @@ Shape = Literal["bytes", "events"]
 
 
 def to_json(value: Any) -> bytes:
-    """Compact UTF-8 JSON."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    """Compact UTF-8 JSON; what UTF-8 cannot hold stays escaped."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
 
 
 def server_event(value: Any) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from typing import Protocol
@@ -9,6 +10,8 @@ from typing import Protocol
 import msgspec
 
 from omnistage.transport import KeyValue
+
+_AUDIO_ID = re.compile(r"audio_[a-z0-9_-]{1,100}")
 
 
 class Transcripts(Protocol):
@@ -76,4 +79,4 @@ class SharedTranscripts:
 
 def is_audio_id(value: str) -> bool:
     """Whether it looks like an id that we gave; anything else could not be a key of the bucket."""
-    return value.startswith("audio_") and len(value) <= 128 and value.replace("_", "").replace("-", "").isalnum()
+    return _AUDIO_ID.fullmatch(value) is not None

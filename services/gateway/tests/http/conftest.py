@@ -202,7 +202,8 @@ def stand(make_stand: Callable[..., Stand]) -> Stand:
 async def serving(app: FastAPI) -> AsyncIterator[str]:
     """The application behind uvicorn on a free port; gives the base URL."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="on"))
+        config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="on", timeout_graceful_shutdown=5)
+        server = uvicorn.Server(config)
         task = asyncio.ensure_future(server.serve(sockets=[listener]))
         while not server.started:
             await asyncio.sleep(0.005)
