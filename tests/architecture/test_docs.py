@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from omnistage.config import load_models
+
 PAGES = ("README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/operations.md", "docs/adding-a-model.md")
 
 
@@ -40,6 +42,17 @@ def test_links_lead_somewhere(root: Path, page: str) -> None:
     targets = [target for target in re.findall(r"\]\(([^)#]+)", text) if "://" not in target]
     missing = [target for target in targets if not ((root / page).parent / target).exists()]
     assert missing == []
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/adding-a-model.md"])
+def test_models_files_that_the_docs_show_are_valid(root: Path, tmp_path: Path, page: str) -> None:
+    text = (root / page).read_text(encoding="utf-8")
+    examples = re.findall(r"```yaml\n((?:#.*\n)?version: 1\n.*?)```", text, re.DOTALL)
+    assert examples
+    for example in examples:
+        overlay = tmp_path / "overlay.yaml"
+        overlay.write_text(example, encoding="utf-8")
+        load_models((root / "deploy" / "models.yaml", overlay))
 
 
 def test_architecture_fits_on_two_pages(root: Path) -> None:
