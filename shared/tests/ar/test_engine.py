@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from omnistage.ar.engine import SWITCH_INTERVAL_S, AREngine, ARRequest, StepReport
+from omnistage.ar.counters import StepReport
+from omnistage.ar.engine import SWITCH_INTERVAL_S, AREngine
+from omnistage.ar.request import ARRequest
 from omnistage.ar.runner import Emitted
 from omnistage.ar.scheduler import Batch, Scheduler
 from omnistage.ar.stream import StepOutput
@@ -272,6 +274,32 @@ async def test_counters_and_reports_tell_what_happened(make_rig: Callable[..., R
     assert [(report.rows, report.tokens) for report in reports] == [(1, 5), (1, 1), (1, 1)]
     assert [report.blocks_used for report in reports] == [2, 2, 0]
     assert rig.engine.counters.last_step_at > 0
+
+
+async def test_a_stuck_step_shows(make_rig: Callable[..., Rig], runner: Any) -> None:
+    rig = make_rig()
+    await rig.tokens(request("a", new=2))
+    assert rig.engine.stalled_s == 0.0
+    runner.gate.clear()
+    task = asyncio.ensure_future(rig.tokens(request("b", new=2)))
+    await asyncio.sleep(0.05)
+    assert rig.engine.stalled_s > 0.0
+    assert rig.engine.facts()["stalled_s"] > 0.0
+    runner.gate.set()
+    await task
+    assert rig.engine.stalled_s == 0.0
+
+
+async def test_frames_are_tokens_too(make_rig: Callable[..., Rig], runner: Any) -> None:
+    rig = make_rig()
+    step = runner.step
+    runner.step = lambda batch: [Emitted((int(item.token) % 7, index)) for index, item in enumerate(step(batch))]
+    first = await rig.outputs(request("a", 8, new=9))
+    assert all(isinstance(output.token, tuple) for output in first)
+    known = tuple(output.token for output in first[:5])
+    resumed = await rig.outputs(request("a", 8, new=9, emitted=known))
+    assert [output.token for output in resumed] == [output.token for output in first[5:]]
+    assert resumed[0].num_cached == 8
 
 
 async def test_the_step_thread_lets_the_event_loop_in(make_rig: Callable[..., Rig]) -> None:

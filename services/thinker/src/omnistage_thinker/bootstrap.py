@@ -7,7 +7,7 @@ from functools import partial
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from omnistage.ar.engine import StepReport
+from omnistage.ar.counters import StepReport
 from omnistage.config import EngineSpec, locate_checkpoint
 from omnistage.errors import ConfigError
 from omnistage.observability import Metrics, names

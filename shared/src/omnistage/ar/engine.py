@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import sys
 import threading
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
 
+from omnistage.ar.counters import EngineCounters, StepReport
+from omnistage.ar.request import ARRequest
 from omnistage.ar.runner import Emitted, Runner
 from omnistage.ar.scheduler import Batch, Row, Scheduler
-from omnistage.ar.sequence import FinishReason, Sequence, Token
+from omnistage.ar.sequence import FinishReason, Sequence
 from omnistage.ar.stream import StepOutput, Stream
 from omnistage.errors import Cancelled, InvalidRequest, OmnistageError, StageFailed, Unavailable
 
@@ -24,80 +23,10 @@ SWITCH_INTERVAL_S = 0.0005
 """How long the step thread may hold the interpreter while the event loop waits. At the default of 5 ms a hop on the
 loop beside a Python-bound thread took 5.6 ms in the median and 21 ms at p99."""
 
+_LOOK_AROUND_S = 1.0
+"""An idle thread looks round this often, so that `stalled_s` stays near 0 while it waits for slow readers."""
+
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class ARRequest:
-    """What to generate.
-
-    Attributes:
-        request_id: unique among the requests that the engine holds.
-        prompt: tokens to read.
-        max_new_tokens: ceiling of the answer, `emitted` included.
-        payload: for the runner, e.g. `SamplingParams`.
-        emitted: tokens of the answer that exist already; generation goes on after them, with the random numbers of
-            their positions, so that the whole equals an undisturbed run.
-        stop_tokens: tokens that end the answer.
-        due: see `Sequence.due`.
-        cache_salt: see `Sequence.cache_salt`.
-    """
-
-    request_id: str
-    prompt: tuple[Token, ...]
-    max_new_tokens: int
-    payload: Any = None
-    emitted: tuple[Token, ...] = ()
-    stop_tokens: frozenset[Token] = frozenset()
-    due: float = math.inf
-    cache_salt: bytes | None = b""
-
-
-@dataclass(slots=True)
-class EngineCounters:
-    """Sums since the start; written by the step thread only."""
-
-    steps: int = 0
-    step_time_s: float = 0.0
-    tokens: int = 0
-    emitted: int = 0
-    failed_steps: int = 0
-    last_step_s: float = 0.0
-    last_step_at: float = 0.0
-    last_batch: int = 0
-    max_batch: int = 0
-
-    def note(self, batch: Batch, emitted: int, duration_s: float) -> None:
-        """Count a step. `last_step_at` is on the monotonic clock."""
-        self.last_step_s = duration_s
-        self.last_step_at = time.monotonic()
-        self.step_time_s += duration_s
-        self.last_batch = len(batch.rows)
-        self.max_batch = max(self.max_batch, self.last_batch)
-        self.tokens += batch.num_tokens
-        self.emitted += emitted
-        self.steps += 1
-
-
-@dataclass(frozen=True, slots=True)
-class StepReport:
-    """One step, for metrics.
-
-    Attributes:
-        duration_s: of the whole step, sampling included.
-        rows: sequences in it.
-        tokens: tokens computed.
-        blocks_used: blocks of the KV cache that belong to running sequences.
-        blocks_cached: blocks that nobody uses and whose content is remembered.
-        blocks_free: the others.
-    """
-
-    duration_s: float
-    rows: int
-    tokens: int
-    blocks_used: int
-    blocks_cached: int
-    blocks_free: int
 
 
 class AREngine:
@@ -123,6 +52,7 @@ class AREngine:
         on_step: Callable[[StepReport], None] | None = None,
     ) -> None:
         self._on_step = on_step
+        self._round_at = time.monotonic()
         self.counters = EngineCounters()
         self._runner = runner
         self._scheduler = scheduler
@@ -145,6 +75,12 @@ class AREngine:
     def alive(self) -> bool:
         """Whether the step thread runs and takes requests."""
         return self._thread.is_alive() and self._broken is None and not self._closing
+
+    @property
+    def stalled_s(self) -> float:
+        """Seconds since the step thread last came round while something is to be done; else 0."""
+        busy = self._inbox or self._scheduler.running or self._scheduler.waiting
+        return time.monotonic() - self._round_at if busy else 0.0
 
     def start(self) -> None:
         """Start the step thread; lowers the interpreter's switch interval to `SWITCH_INTERVAL_S` for the process."""
@@ -210,6 +146,7 @@ class AREngine:
             "steps": float(counters.steps),
             "step_time_s": counters.step_time_s,
             "last_step_s": counters.last_step_s,
+            "stalled_s": self.stalled_s,
             "failed_steps": float(counters.failed_steps),
             "tokens": float(counters.tokens),
             "emitted_tokens": float(counters.emitted),
@@ -293,6 +230,7 @@ class AREngine:
         self._deliver()
 
     def _turn(self) -> None:
+        self._round_at = time.monotonic()
         while self._inbox:
             self._inbox.popleft()()
         for stream in self._streams.values():
@@ -304,7 +242,7 @@ class AREngine:
         if not batch.rows:
             with self._wake:
                 if not self._inbox and not self._closing and not self._released():
-                    self._wake.wait()
+                    self._wake.wait(_LOOK_AROUND_S)
 
     def _released(self) -> bool:
         """Whether a held sequence's reader has caught up since the batch was made."""

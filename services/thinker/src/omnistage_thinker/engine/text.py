@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Self
 
 from omnistage.ar.blocks import BlockManager
-from omnistage.ar.engine import AREngine, ARRequest, StepReport
+from omnistage.ar.counters import StepReport
+from omnistage.ar.engine import AREngine
 from omnistage.ar.kv_cache import PagedKVCache
+from omnistage.ar.request import ARRequest
 from omnistage.ar.runner import SamplingRunner
 from omnistage.ar.sampling import SamplingParams
 from omnistage.ar.scheduler import Scheduler, SchedulerConfig
