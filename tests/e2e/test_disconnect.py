@@ -81,5 +81,6 @@ async def test_nothing_is_left_of_200_clients_that_left(system: System) -> None:
         assert await entries(stream, namespace) == {WORK: 0, FEED: 0, OUT: 0}
         assert await consumers(stream, namespace) == consumers_before
         assert await asyncio.to_thread(tasks, system) <= tasks_before + 2
-    answer = await system.async_client().audio.speech.create(model="tts-1", voice="alloy", input="Still here.")
-    assert len(await answer.aread()) > 1000
+    async with system.async_client() as client:
+        answer = await client.audio.speech.create(model="tts-1", voice="alloy", input="Still here.")
+        assert len(await answer.aread()) > 1000

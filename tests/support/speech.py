@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import threading
 from functools import cache
 from typing import Any
 
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 Samples = NDArray[np.int16]
 
 _RATE_HZ = 16_000
+_turn = threading.Lock()
 _NUMBER = re.compile(r"[^a-z' ]+")
 
 
@@ -39,15 +41,16 @@ def _decoder() -> Any:
 
 
 def recognize(samples: Samples, rate_hz: int) -> str:
-    """What pocketsphinx hears, lower case."""
+    """What pocketsphinx hears, lower case. Callable from several threads; they take turns."""
     heard = soxr.resample(samples.astype(np.float32) / 32768, rate_hz, _RATE_HZ)
     pcm = (np.clip(heard, -1, 1) * 32767).astype("<i2").tobytes()
-    decoder = _decoder()
-    decoder.start_utt()
-    decoder.process_raw(pcm, no_search=False, full_utt=True)
-    decoder.end_utt()
-    hypothesis = decoder.hyp()
-    return hypothesis.hypstr if hypothesis is not None else ""
+    with _turn:
+        decoder = _decoder()
+        decoder.start_utt()
+        decoder.process_raw(pcm, no_search=False, full_utt=True)
+        decoder.end_utt()
+        hypothesis = decoder.hyp()
+        return hypothesis.hypstr if hypothesis is not None else ""
 
 
 def words(text: str) -> list[str]:
