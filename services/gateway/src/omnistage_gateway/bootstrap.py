@@ -115,7 +115,9 @@ class GatewayProcess:
         settings = self._settings
         limits = DispatchLimits(line=LineLimits(total=settings.max_waiting, per_tenant=settings.max_waiting_per_key))
         fleet = Fleet(bus, self._models, settings.instance)
-        return BusDispatcher(bus, plane, fleet, limits=limits, hooks=metrics_hooks(telemetry.metrics))
+        return BusDispatcher(
+            bus, plane, fleet, limits=limits, hooks=metrics_hooks(telemetry.metrics), tracing=telemetry.tracing
+        )
 
     async def _server(self, bus: Bus, dispatcher: BusDispatcher, telemetry: Telemetry) -> _Server:
         settings, limits = self._settings, Limits(body_bytes=self._settings.body_mb * 2**20)
