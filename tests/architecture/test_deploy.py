@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,16 @@ def test_images_run_without_privileges_or_tools(root: Path, services: list[str])
         assert "pip install" not in final
         assert "apt-get" not in final
         assert "OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE" in final
+
+
+def test_images_carry_the_version_of_their_service(root: Path, services: list[str], compose: dict[str, Any]) -> None:
+    for service in services:
+        with (root / "services" / service / "pyproject.toml").open("rb") as file:
+            version = tomllib.load(file)["project"]["version"]
+        text = (root / "services" / service / "Dockerfile").read_text(encoding="utf-8")
+        assert f"ARG VERSION={version}\n" in text
+        assert compose["services"][service]["image"] == f"omnistage-{service}:${{OMNISTAGE_VERSION:-{version}}}"
+        assert compose["services"][service]["build"]["args"]["VERSION"] == f"${{OMNISTAGE_VERSION:-{version}}}"
 
 
 def _expressions(node: Any) -> list[str]:
