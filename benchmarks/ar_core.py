@@ -159,10 +159,7 @@ def main() -> None:
             writer.writeheader()
         for row in rows:
             writer.writerow({**shared, **row})
-            print(
-                f"batch {row['batch']}: core {row['core_tok_cpu_s']} tokens per CPU second, transformers {row['reference_tok_cpu_s']}"
-            )
-            print(f"         ratio {row['ratio']}")
+            print(*(f"{name} {value}" for name, value in row.items()), sep="  ")
 
 
 if __name__ == "__main__":
