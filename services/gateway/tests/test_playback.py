@@ -17,9 +17,9 @@ def metrics() -> Metrics:
     return Metrics("gateway", "test")
 
 
-def follow(metrics: Metrics, steps: list[tuple[float, float]]) -> Playback:
+def follow(metrics: Metrics, steps: list[tuple[float, float]], *, streamed: bool = True) -> Playback:
     now = [0.0]
-    playback = Playback(metrics, MODEL, clock=lambda: now[0])
+    playback = Playback(metrics, MODEL, streamed=streamed, clock=lambda: now[0])
     for at, total_s in steps:
         now[0] = at
         playback.sent(total_s)
@@ -41,6 +41,12 @@ def test_late_samples_are_underruns_of_their_length(metrics: Metrics) -> None:
     assert measured(metrics, names.CLIENT_UNDERRUNS) == 2
     # Dry from 1.5 to 1.75; then half a second plays to 2.25, dry until 3.0.
     assert measured(metrics, names.CLIENT_UNDERRUN_SECONDS) == pytest.approx(1.0)
+
+
+def test_an_answer_in_one_piece_cannot_run_dry(metrics: Metrics) -> None:
+    follow(metrics, [(1.0, 0.5), (9.0, 1.0)], streamed=False)
+    assert measured(metrics, names.CLIENT_UNDERRUNS) == 0
+    assert measured(metrics, names.AUDIO_SECONDS) == 1.0
 
 
 def test_real_time_factor_only_of_streams_with_sound(metrics: Metrics) -> None:

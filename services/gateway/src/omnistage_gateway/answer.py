@@ -38,6 +38,7 @@ class Sender:
         self._send = send
         self._shape: Shape = "bytes"
         self.started = False
+        self.ended = False
 
     async def start(
         self, media_type: str, headers: Mapping[str, str] | None = None, *, shape: Shape = "bytes", status: int = 200
@@ -49,8 +50,10 @@ class Sender:
         """
         self.started = True
         self._shape = shape
-        fields = {"content-type": media_type, **({"cache-control": "no-cache"} if shape == "events" else {})}
-        fields.update(headers or {})
+        fields = {"content-type": media_type, **(headers or {})}
+        if "content-length" not in fields:
+            # Proxies must neither keep a stream nor collect it before they pass it on (nginx reads the second).
+            fields.update({"cache-control": "no-cache", "x-accel-buffering": "no"})
         await self._send(
             {
                 "type": "http.response.start",
@@ -66,6 +69,7 @@ class Sender:
 
     async def end(self, data: bytes = b"") -> None:
         """The last piece."""
+        self.ended = True
         await self._send({"type": "http.response.body", "body": data, "more_body": False})
 
     async def whole(
@@ -105,7 +109,7 @@ class Answer(Response):
         sender = Sender(send)
         async with asyncio.TaskGroup() as group:
             worker = group.create_task(self._run(sender))
-            watcher = group.create_task(_cancel_when_gone(receive, worker))
+            watcher = group.create_task(_cancel_when_gone(receive, sender, worker))
             worker.add_done_callback(lambda _: watcher.cancel())
 
     async def _run(self, sender: Sender) -> None:
@@ -115,10 +119,12 @@ class Answer(Response):
             await sender.fail(error)
 
 
-async def _cancel_when_gone(receive: Receive, worker: asyncio.Task[None]) -> None:
+async def _cancel_when_gone(receive: Receive, sender: Sender, worker: asyncio.Task[None]) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-    worker.cancel()
+    # Servers report the end of a complete answer as a disconnect too.
+    if not sender.ended:
+        worker.cancel()
 
 
 @asynccontextmanager

@@ -67,9 +67,9 @@ async def _follow(
     gateway: Gateway, job: ChatJob, index: int, request_id: str, sink: ChatSink, encoder: PooledTranscoder | None
 ) -> TextDone:
     done: TextDone | None = None
-    playback = Playback(gateway.metrics, job.model)
     try:
         async with gateway.dispatcher.run(job.plans[index], request_id) as running, events_of(running) as events:
+            playback = Playback(gateway.metrics, job.model, streamed=job.stream)
             async for event in events:
                 await sink.begin()
                 if isinstance(event, TextDone):

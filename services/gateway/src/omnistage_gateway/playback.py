@@ -12,12 +12,16 @@ class Playback:
     """Follows one stream as a client plays it that starts with the first samples and never pauses by itself.
 
     Args:
+        streamed: whether the client gets samples as they are made; an answer in one piece cannot run dry.
         clock: monotonic seconds.
     """
 
-    def __init__(self, metrics: Metrics, model: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, metrics: Metrics, model: str, *, streamed: bool = True, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._metrics = metrics
         self._model = model
+        self._streamed = streamed
         self._clock = clock
         self._began = clock()
         self._dry_at: float | None = None
@@ -29,7 +33,7 @@ class Playback:
             return
         now = self._clock()
         fresh_s, self._sent_s = total_s - self._sent_s, total_s
-        if self._dry_at is not None and now > self._dry_at:
+        if self._streamed and self._dry_at is not None and now > self._dry_at:
             self._metrics.add(names.CLIENT_UNDERRUNS, model=self._model)
             self._metrics.add(names.CLIENT_UNDERRUN_SECONDS, now - self._dry_at, model=self._model)
         self._dry_at = max(self._dry_at or now, now) + fresh_s

@@ -16,9 +16,6 @@ UNSUPPORTED = "unsupported_value"
 _MAX_PARAM_CHARS = 200
 
 _TYPES = {
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
     429: "rate_limit_error",
     503: "service_unavailable_error",
     504: "timeout_error",

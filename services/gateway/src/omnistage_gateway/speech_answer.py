@@ -105,10 +105,10 @@ async def speak(gateway: Gateway, job: SpeechJob, request_id: str, sender: Sende
     """
     sink: _Sink = (_Events if job.events else _Whole if job.whole else _Bytes)(sender, job)
     transcoder = Transcoder(job.audio_format, rate_hz=job.rate_hz, tempo=job.tempo, whole=job.whole)
-    playback = Playback(gateway.metrics, job.plan.model)
     begun = False
     async with gateway.encoders.using(transcoder) as encoder:
         async with gateway.dispatcher.run(job.plan, request_id) as running, events_of(running) as events:
+            playback = Playback(gateway.metrics, job.plan.model, streamed=not job.whole)
             async for event in events:
                 if not isinstance(event, AudioPiece) or not len(event.samples):
                     continue

@@ -9,10 +9,11 @@ from functools import partial
 
 import msgspec
 
-from omnistage.contracts import ChatMessage, GenerateText, Sampling, SpeakText, SpeechOptions
+from omnistage.contracts import ChatMessage, GenerateText, Sampling, SpeakText, SpeechOptions, encode
 from omnistage.errors import InvalidRequest
 from omnistage.pipelines import Pipeline
 from omnistage.pipelines.catalogue import TEXT
+from omnistage.transport import MAX_BODY_BYTES
 from omnistage_gateway.audio import FORMATS, AudioFormat
 from omnistage_gateway.dispatch.interface import Plan
 from omnistage_gateway.problems import UNSUPPORTED
@@ -22,6 +23,8 @@ from omnistage_gateway.served import Served, engine_voice, entry_work, makes_aud
 
 SEED_BITS = 63
 _SMALLEST_TOP_P = 1e-9
+_REQUEST_ID_CHARS = 64
+"""The longest that a subject can hold."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +93,10 @@ def speech_job(
         seed=as_seed(seed if request.seed is None else request.seed),
         instructions=instructions,
     )
+    plan = _plan(served, spec.graph, partial(_speak, spec.graph.name, speech, request.input), tenant)
+    _check_size(plan, "input")
     return SpeechJob(
-        plan=_plan(served, spec.graph, partial(_speak, spec.graph.name, speech, request.input), tenant),
+        plan=plan,
         audio_format=FORMATS[request.response_format],
         tempo=request.speed / native,
         rate_hz=request.sample_rate,
@@ -154,12 +159,13 @@ def chat_job(
     seeds = [derived_seed(as_seed(seed if request.seed is None else request.seed), index) for index in range(request.n)]
     sampling = _sampling(request, served)
     options = request.stream_options
+    plans = tuple(
+        _plan(served, graph, partial(_generate, graph.name, messages, sampling, voice, seed), tenant) for seed in seeds
+    )
+    _check_size(plans[0], "messages")
     return ChatJob(
         model=served.key,
-        plans=tuple(
-            _plan(served, graph, partial(_generate, graph.name, messages, sampling, voice, seed), tenant)
-            for seed in seeds
-        ),
+        plans=plans,
         audio_format=audio_format,
         stream=request.stream,
         logprobs=request.logprobs,
@@ -187,6 +193,22 @@ def _generate(
         sampling=msgspec.structs.replace(sampling, seed=seed),
         speech=None if voice is None else SpeechOptions(voice=voice, seed=seed),
     )
+
+
+def _check_size(plan: Plan, param: str) -> None:
+    """A request travels over the bus in one message.
+
+    Raises:
+        InvalidRequest: it would not fit.
+    """
+    stages = {stage.name: plan.spec.nodes[stage.name] for stage in plan.pipeline.stages()}
+    work = plan.build("0" * _REQUEST_ID_CHARS, plan.pipeline.entry().destination, stages)
+    if len(encode(work)) > MAX_BODY_BYTES:
+        raise InvalidRequest(
+            f"Invalid value for '{param}': too long; a request may have {MAX_BODY_BYTES // 1024} KiB in all.",
+            code="string_above_max_length",
+            param=param,
+        )
 
 
 def _plan(served: Served, graph: Pipeline, build: partial[SpeakText] | partial[GenerateText], tenant: str) -> Plan:

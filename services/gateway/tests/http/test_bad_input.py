@@ -74,6 +74,11 @@ CHAT_ROWS: list[tuple[dict[str, Any], int, str | None, str]] = [
     ({"messages": []}, 400, "messages", VALUE),
     ({"messages": "Hi"}, 400, "messages", TYPE),
     ({"messages": ["Hi"]}, 400, "messages.[0]", TYPE),
+    (turn("user", {"content": "word " * 210_000}), 400, "messages", "string_above_max_length"),
+    ({"messages": [USER] * 20_000}, 400, "messages", "string_above_max_length"),
+    (turn("user", {"content": "a", "name": "n" * 65}), 400, "messages.[0].name", VALUE),
+    ({"stop": "s" * 513}, 400, "stop", VALUE),
+    ({"logit_bias": {str(token): 1 for token in range(1025)}}, 400, "logit_bias", VALUE),
     ({"messages": [{"content": "Hi"}]}, 400, "messages.[0].role", MISSING),
     ({"messages": [USER, {"role": "robot", "content": "Hi"}]}, 400, "messages.[1].role", VALUE),
     (turn("user", {}), 400, "messages.[0].content", MISSING),
@@ -206,7 +211,7 @@ def check(answer: httpx.Response, status: int, param: str | None, code: str) -> 
     assert answer.headers["content-type"] == "application/json"
     error = answer.json()["error"]
     assert (error["param"], error["code"]) == (param, code), answer.text
-    assert error["type"] == ("not_found_error" if status == 404 else "invalid_request_error")
+    assert error["type"] == "invalid_request_error"
     assert error["message"]
     if param:
         assert param in error["message"] or error["code"] == "model_not_found" or "The model" in error["message"]

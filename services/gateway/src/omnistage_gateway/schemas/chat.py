@@ -11,7 +11,8 @@ from omnistage_gateway.schemas.chat_messages import Turn
 
 AudioFormatName = Literal["wav", "mp3", "flac", "opus", "aac", "pcm16"]
 Modality = Literal["text", "audio"]
-_Stop = Annotated[str, StringConstraints(min_length=1)]
+_Stop = Annotated[str, StringConstraints(min_length=1, max_length=512)]
+_TokenId = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,9}$")]
 _Bias = Annotated[float, Field(ge=-100, le=100)]
 
 
@@ -64,6 +65,8 @@ class ChatRequest(Shape):
         n: answers run side by side; the prompt's tokens are counted once in `usage`.
         max_tokens: the older name of max_completion_tokens; not both.
         top_p: 0 keeps the likeliest token only.
+        stop: up to 4 texts of at most 512 characters.
+        logit_bias: up to 1024 token ids of the model's own vocabulary, as texts.
     """
 
     model: str
@@ -79,7 +82,7 @@ class ChatRequest(Shape):
     max_tokens: int | None = Field(None, ge=1)
     frequency_penalty: float = Field(0.0, ge=-2, le=2)
     presence_penalty: float = Field(0.0, ge=-2, le=2)
-    logit_bias: dict[Annotated[str, StringConstraints(pattern=r"^[0-9]{1,9}$")], _Bias] | None = None
+    logit_bias: Annotated[dict[_TokenId, _Bias], Field(max_length=1024)] | None = None
     logprobs: bool = False
     top_logprobs: int | None = Field(None, ge=0, le=20)
     stream: bool = False

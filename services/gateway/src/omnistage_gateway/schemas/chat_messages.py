@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, StringConstraints
 
 from omnistage_gateway.schemas.base import Shape, unsupported
 
@@ -36,6 +36,7 @@ class TextPart(Shape):
 
 
 Part = Annotated[TextPart, BeforeValidator(_only_text)]
+Name = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 Content = str | Annotated[list[Part], Field(min_length=1)]
 
 
@@ -56,13 +57,13 @@ class SystemTurn(Shape):
 
     role: Literal["system", "developer"]
     content: Content
-    name: str | None = None
+    name: Name | None = None
 
 
 class UserTurn(Shape):
     role: Literal["user"]
     content: Content
-    name: str | None = None
+    name: Name | None = None
 
 
 class AssistantTurn(Shape):
@@ -70,7 +71,7 @@ class AssistantTurn(Shape):
 
     role: Literal["assistant"]
     content: Content | None = None
-    name: str | None = None
+    name: Name | None = None
     audio: AudioOfTurn | None = None
     refusal: Annotated[str | None, BeforeValidator(_no_refusal)] = None
     annotations: Annotated[list[Any] | None, Field(max_length=0)] = None
