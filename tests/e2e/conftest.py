@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from support.system import System, running_system
+from tests.support.system import System, running_system
 
 
 @pytest.fixture(scope="session")

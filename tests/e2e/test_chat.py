@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.speech import decode, recognize
-from support.system import System
+from tests.support.speech import decode, recognize
+from tests.support.system import System
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
+from typing import Any
 
 import httpx
 import pytest
-from support.inspection import consumers, entries, jetstream, metric
-from support.sentences import PARAGRAPH
-from support.system import System
+from tests.support.inspection import consumers, entries, jetstream, metric
+from tests.support.sentences import PARAGRAPH
+from tests.support.system import System
 
 from omnistage.subjects import FEED, OUT, WORK
 
@@ -22,6 +23,7 @@ AT_ONCE = 8
 async def leave(client: httpx.AsyncClient, number: int) -> None:
     """Ask for something and go away after a random time."""
     chance = random.Random(number)
+    body: dict[str, Any]
     if number % 2:
         path, body = "/v1/audio/speech", {"model": "tts-1", "voice": "alloy", "input": PARAGRAPH}
     else:

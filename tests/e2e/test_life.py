@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support.system import running_system
+from tests.support.system import running_system
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 

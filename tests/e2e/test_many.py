@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.inspection import metric
-from support.speech import decode, distance, recognize, words
-from support.system import System
+from tests.support.inspection import metric
+from tests.support.speech import decode, distance, recognize, words
+from tests.support.system import System
 
 pytestmark = [pytest.mark.e2e, pytest.mark.load, pytest.mark.timeout(900)]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.inspection import metrics_page
-from support.system import System
+from tests.support.inspection import metrics_page
+from tests.support.system import System
 
 from omnistage.observability import names
 

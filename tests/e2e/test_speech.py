@@ -7,9 +7,9 @@ import json
 
 import numpy as np
 import pytest
-from support.sentences import PARAGRAPH, PLAIN, VARIED
-from support.speech import Samples, decode, distance, recognize, words
-from support.system import System
+from tests.support.sentences import PARAGRAPH, PLAIN, VARIED
+from tests.support.speech import Samples, decode, distance, recognize, words
+from tests.support.system import System
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 

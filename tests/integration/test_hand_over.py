@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.stages import Answer, Engines, Stage, answer, stage
+from tests.support.stages import Answer, Engines, Stage, answer, stage
 
 from omnistage.config import load_models
 from omnistage.contracts import AudioDelta, ChatMessage, GenerateText, Sampling, SpeakText, SpeechOptions, TextDelta

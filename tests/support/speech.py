@@ -22,7 +22,7 @@ _NUMBER = re.compile(r"[^a-z' ]+")
 
 def decode(data: bytes, container: str | None = None) -> tuple[Samples, int]:
     """All samples of an encoded file as mono int16, and their rate."""
-    with av.open(io.BytesIO(data), format=container) as source:
+    with av.open(io.BytesIO(data), "r", format=container) as source:
         resampler = av.AudioResampler(format="s16", layout="mono")
         frames: list[NDArray[Any]] = []
         rate = 0

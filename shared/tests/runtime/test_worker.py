@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
 from omnistage.config import EngineSpec
-from omnistage.contracts import AnyRecord, End, Failed, GenerateText, Opened, Sampling, TextDelta, decode_record, encode
+from omnistage.contracts import (
+    AnyRecord,
+    End,
+    Failed,
+    GenerateText,
+    Opened,
+    Record,
+    Sampling,
+    TextDelta,
+    decode_record,
+    encode,
+)
 from omnistage.errors import InvalidRequest, QueueFull
 from omnistage.observability import Metrics, names, setup_tracing
 from omnistage.runtime.context import REQUESTS_BUCKET, RequestContext
@@ -115,7 +126,7 @@ async def say(context: RequestContext[Any], *words: str) -> None:
         await context.output("gateway").send(TextDelta, text=word)
 
 
-def words(records: list[AnyRecord]) -> list[str]:
+def words(records: Sequence[Record]) -> list[str]:
     return [record.text for record in records if isinstance(record, TextDelta)]
 
 
@@ -245,7 +256,7 @@ async def test_a_stopping_worker_hands_its_work_to_another_which_goes_on_where_i
 
     async def second(context: RequestContext[Any], _work: Any) -> None:
         assert context.resumed
-        assert words(list(context.output("gateway").earlier)) == ["a", "b"]
+        assert words(context.output("gateway").earlier) == ["a", "b"]
         await say(context, "c")
         await context.output("gateway").finish()
 
