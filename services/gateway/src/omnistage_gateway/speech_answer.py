@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from omnistage.errors import StageFailed
 from omnistage_gateway.answer import Sender, events_of, server_event
-from omnistage_gateway.audio import Transcoder
+from omnistage_gateway.audio import Transcoder, early_cut
 from omnistage_gateway.context import Gateway
 from omnistage_gateway.dispatch.interface import AudioPiece
 from omnistage_gateway.playback import Playback
@@ -25,7 +25,9 @@ class _Sink(Protocol):
         """The first audio exists: the status is decided."""
         ...
 
-    async def audio(self, data: bytes) -> None: ...
+    async def audio(self, data: bytes) -> None:
+        """The next bytes, if there are any."""
+        ...
 
     async def done(self, duration_s: float) -> None: ...
 
@@ -58,9 +60,9 @@ class _Events:
         await self._sender.start("text/event-stream; charset=utf-8", answer_headers(self._job), shape="events")
 
     async def audio(self, data: bytes) -> None:
-        await self._sender.chunk(
-            server_event({"type": "speech.audio.delta", "audio": base64.b64encode(data).decode("ascii")})
-        )
+        if data:
+            audio = base64.b64encode(data).decode("ascii")
+            await self._sender.chunk(server_event({"type": "speech.audio.delta", "audio": audio}))
 
     async def done(self, duration_s: float) -> None:
         await self._sender.end(
@@ -112,18 +114,17 @@ async def speak(gateway: Gateway, job: SpeechJob, request_id: str, sender: Sende
             async for event in events:
                 if not isinstance(event, AudioPiece) or not len(event.samples):
                     continue
-                data = await encoder.feed(event.samples, event.sample_rate_hz)
+                parts = [event.samples]
                 if not begun:
                     begun = True
                     await sink.begin()
-                if data:
-                    await sink.audio(data)
+                    parts = early_cut(event.samples, event.sample_rate_hz)
+                for part in parts:
+                    await sink.audio(await encoder.feed(part, event.sample_rate_hz))
                 playback.sent(encoder.duration_s)
         if not begun:
             raise StageFailed("The voice made no sound.", code="no_audio", stage="gateway")
-        data = await encoder.finish()
-        if data:
-            await sink.audio(data)
+        await sink.audio(await encoder.finish())
         playback.sent(encoder.duration_s)
         playback.ended()
         await sink.done(encoder.duration_s)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from omnistage.errors import StageFailed
-from omnistage_gateway.audio import FORMATS, Transcoder, supported_rate
+from omnistage_gateway.audio import FORMATS, Transcoder, early_cut, supported_rate
 from omnistage_gateway.audio.stretch import Stretch, tempo_factors
 
 Array = NDArray[Any]
@@ -186,3 +186,12 @@ def test_supported_rate_never_goes_down_unless_it_must() -> None:
     assert supported_rate(FORMATS["opus"], 22_050) == 24_000
     assert supported_rate(FORMATS["mp3"], 96_000) == 48_000
     assert supported_rate(FORMATS["wav"], 96_000) == 96_000
+
+
+@pytest.mark.parametrize("samples", [1, 2400, 2401, 50_000])
+def test_the_first_piece_is_cut_early_without_loss(samples: int) -> None:
+    sound = tone(samples)
+    parts = early_cut(sound, 24_000)
+    assert np.array_equal(np.concatenate(parts), sound)
+    assert len(parts) == (1 if samples <= 2400 else 2)
+    assert len(parts[0]) <= 2400

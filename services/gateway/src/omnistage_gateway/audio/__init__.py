@@ -2,7 +2,7 @@
 
 from omnistage_gateway.audio.encoder import FORMATS, AudioFormat, Encoder, encoder_for, supported_rate
 from omnistage_gateway.audio.pool import EncoderPool, PooledTranscoder
-from omnistage_gateway.audio.transcode import Transcoder
+from omnistage_gateway.audio.transcode import Transcoder, early_cut
 
 __all__ = [
     "FORMATS",
@@ -11,6 +11,7 @@ __all__ = [
     "EncoderPool",
     "PooledTranscoder",
     "Transcoder",
+    "early_cut",
     "encoder_for",
     "supported_rate",
 ]

@@ -16,6 +16,18 @@ DEFAULT_RATE_HZ = 24_000
 """Rate of raw PCM unless asked otherwise (what clients of the API assume), and of an answer without a sample."""
 
 
+_EARLY_S = 0.1
+
+
+def early_cut(samples: Samples, rate_hz: int) -> list[Samples]:
+    """A stream's first piece in two, so that the beginning leaves before all of it is encoded.
+
+    The first clause may be seconds long, and mp3 takes about 10 ms for each.
+    """
+    early = round(rate_hz * _EARLY_S)
+    return [samples] if len(samples) <= early else [samples[:early], samples[early:]]
+
+
 class _Step(Protocol):
     def feed(self, samples: Samples) -> Samples: ...
 
