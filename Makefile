@@ -55,7 +55,7 @@ fmt: setup-dev ## format the code and repair what can be repaired
 	$(BIN)/ruff format $(SOURCES)
 	$(BIN)/ruff check --fix $(SOURCES)
 
-types: setup-dev ## check types
+types: setup-dev ## check types, strictly
 	$(BIN)/mypy $(PACKAGES:%=%/src)
 
 arch: setup-dev ## check which module may import which

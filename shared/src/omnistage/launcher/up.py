@@ -102,9 +102,10 @@ def _obey_signals(system: System) -> None:
         system.stop_asked.set()
 
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
-            loop.add_signal_handler(number, stop)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as under nohup
+        loop.add_signal_handler(signal.SIGHUP, stop)
 
 
 def up_detached(options: UpOptions, arguments: list[str], display: Display) -> None:
