@@ -154,6 +154,22 @@ async def test_a_prompt_longer_than_the_context_names_both_numbers(
     assert "64" in caught.value.message
 
 
+async def test_a_huge_prompt_does_not_block_the_event_loop(engine: TextEngine, make_work: Work, read: Read) -> None:
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    counter = asyncio.ensure_future(count_turns())
+    with pytest.raises(InvalidRequest, match="262"):
+        await read(engine, make_work("a" * (1 << 20)))
+    counter.cancel()
+    assert turns > 100
+
+
 @pytest.mark.parametrize("token", [-1, 49152, 10**9])
 async def test_a_bias_for_an_unknown_token_is_refused(
     engine: TextEngine, make_work: Work, read: Read, token: int

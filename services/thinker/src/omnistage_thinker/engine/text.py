@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
@@ -22,6 +23,9 @@ from omnistage.contracts import FinishReason, GenerateText, Sampling, TokenLogpr
 from omnistage.errors import ConfigError, InvalidRequest
 from omnistage_thinker.engine.transcript import TextPiece, Transcript
 from omnistage_thinker.models.checkpoint import Checkpoint, load_checkpoint
+
+_LONG_CHARS = 8192
+"""From here on a prompt is tokenized in a thread: 1 MiB took 0.5 s, 8 KiB take 3 ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +181,7 @@ class TextEngine:
     async def _generate(
         self, work: GenerateText, transcript: Transcript, emitted: tuple[int, ...], due: float
     ) -> AsyncGenerator[TextPiece | TextSummary, None]:
-        prompt = self._prompt(work)
+        prompt = await self._prompt(work)
         cached = 0
         reason: FinishReason = "stop"
         if not transcript.has_stopped():
@@ -221,11 +225,14 @@ class TextEngine:
         """Stop; requests that still run fail with `Unavailable`. Idempotent."""
         await self._core.close()
 
-    def _prompt(self, work: GenerateText) -> tuple[int, ...]:
+    async def _prompt(self, work: GenerateText) -> tuple[int, ...]:
         if not work.messages:
             raise InvalidRequest("at least one message is needed", param="messages")
         messages = [{"role": message.role, "content": message.content} for message in work.messages]
-        prompt = tuple(self.tokenizer.encode_chat(messages))
+        if sum(len(message["content"]) for message in messages) < _LONG_CHARS:
+            prompt = tuple(self.tokenizer.encode_chat(messages))
+        else:
+            prompt = tuple(await asyncio.to_thread(self.tokenizer.encode_chat, messages))
         if len(prompt) >= self.context:
             raise InvalidRequest(
                 f"the messages have {len(prompt)} tokens; this model's context is {self.context} tokens, "

@@ -65,7 +65,8 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a text; the texts of special tokens become these tokens, none is added."""
-        ids: list[int] = self._fast.encode(text, add_special_tokens=False).ids
+        # Unlike `encode`, the call for batches lets other threads run meanwhile.
+        ids: list[int] = self._fast.encode_batch([text], add_special_tokens=False)[0].ids
         return ids
 
     def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
