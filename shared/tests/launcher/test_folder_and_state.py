@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 import pytest
 
 from omnistage.launcher.faults import AlreadyRunning, LauncherError, NotRunning

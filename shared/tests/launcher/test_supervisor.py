@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 from omnistage.launcher.process import ChildSpec
 from omnistage.launcher.supervisor import RestartPolicy, Slot, Supervisor
@@ -133,6 +133,7 @@ async def test_cancellation_kills_the_children(tmp_path: Path) -> None:
         task = outer.create_task(run())
         await until(lambda: slot is not None and slot.pid is not None)
         assert slot is not None
-        pid = slot.pid
+        assert slot.pid is not None
+        pid: int = slot.pid
         task.cancel()
     await until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)

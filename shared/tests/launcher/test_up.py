@@ -8,7 +8,7 @@ import socket
 from typing import Any
 
 import httpx
-import psutil  # type: ignore[import-untyped]
+import psutil
 import pytest
 
 from omnistage.launcher.folder import DataFolder

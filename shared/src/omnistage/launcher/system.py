@@ -36,7 +36,7 @@ from omnistage.transport.connect import connect
 
 NAMESPACE = "omni"
 SERVICE_GRACE_S = 3.0
-SERVER_GRACE_S = 1.0
+SERVER_GRACE_S = 0.75
 _SERVER_START_S = 20.0
 _SERVER_LOOK_S = 0.02
 _LOOK_S = 0.2
