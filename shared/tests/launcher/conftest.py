@@ -162,6 +162,13 @@ class Launched:
             shutil.rmtree(folder, ignore_errors=True)
 
     @staticmethod
+    def gone(pid: int) -> bool:
+        try:
+            return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+        except psutil.NoSuchProcess:
+            return True
+
+    @staticmethod
     def wait_for(condition: Callable[[], Any], timeout_s: float = 30.0) -> None:
         end = time.monotonic() + timeout_s
         while not condition():

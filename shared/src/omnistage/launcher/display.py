@@ -56,7 +56,7 @@ class TableDisplay:
         self._live.update(table, refresh=True)
 
     def line(self, text: str) -> None:
-        self._console.print(text, markup=False, highlight=False)
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
         self._live.stop()
