@@ -20,7 +20,7 @@ from omnistage.launcher.settings import service_environment
 from omnistage.pipelines import GATEWAY
 
 MAX_INSTANCES = 64
-_ARENA_MB = 64
+_ARENA_MB = 256
 _SMALLEST_ARENA_MB = 4
 
 

@@ -107,8 +107,8 @@ class System:
                 for number in range(1, count + 1):
                     self._start(service, number)
             await self._until_ready()
-            self._ready = True
             on_ready()
+            self._ready = True
             await asyncio.Event().wait()
 
     async def stop(self) -> None:

@@ -132,11 +132,12 @@ def up_detached(options: UpOptions, arguments: list[str], display: Display) -> N
         )
     shown = b""
     while process.poll() is None:
+        ready = _is_ready(folder, process.pid)
         said = path.read_bytes()[start:]
         if said != shown:
             display.line(said[len(shown) :].decode(errors="replace").rstrip())
             shown = said
-        if _is_ready(folder, process.pid):
+        if ready:
             return
         time.sleep(_DETACHED_LOOK_S)
     said = path.read_bytes()[start:]
