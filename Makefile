@@ -45,7 +45,7 @@ test-e2e: setup-dev ## run the tests of the whole system
 	$(RUN) $(BIN)/python -m pytest -m "e2e or load"
 
 bench: setup-dev ## run the benchmarks; results go to benchmarks/results/
-	$(RUN) $(BIN)/python -m benchmarks
+	@set -e; for file in benchmarks/*.py; do echo "$$file"; $(RUN) $(BIN)/python "$$file"; done
 
 lint: setup-dev ## look for faults and unformatted code
 	$(BIN)/ruff check $(SOURCES)

@@ -44,8 +44,8 @@ curl {address}/v1/audio/speech -H 'Content-Type: application/json' -o hello.mp3 
 def _chat(address: str, model: str, voice: str) -> str:
     return f"""\
 curl {address}/v1/chat/completions -H 'Content-Type: application/json' \\
-  -d '{{"model": "{model}", "modalities": ["text", "audio"], "audio": {{"voice": "{voice}", "format": "wav"}}, "temperature": 0,
-       "messages": [{{"role": "user", "content": "What is the capital of France?"}}]}}' \\
+  -d '{{"model": "{model}", "modalities": ["text", "audio"], "audio": {{"voice": "{voice}", "format": "wav"}},
+       "temperature": 0, "messages": [{{"role": "user", "content": "What is the capital of France?"}}]}}' \\
   | python3 -c 'import base64, json, sys; audio = json.load(sys.stdin)["choices"][0]["message"]["audio"];
 print(audio["transcript"]); open("answer.wav", "wb").write(base64.b64decode(audio["data"]))'"""
 
