@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from omnistage.errors import StageFailed
-from omnistage_codec.engine import AudioPiece, DecodeConfig, DecodeEngine, Frames
+from omnistage_codec.engine import AudioPiece, DecodeConfig, DecodeEngine, Frames, GrowthPolicy
 from omnistage_codec.models.hibari import HibariWave, layout
 
 Segments = list[NDArray[np.float32]]
@@ -21,7 +21,7 @@ Segments = list[NDArray[np.float32]]
 
 @pytest.fixture(name="engine")
 async def _engine() -> AsyncIterator[DecodeEngine]:
-    engine = DecodeEngine(HibariWave(), DecodeConfig(threads=2))
+    engine = DecodeEngine(HibariWave(), DecodeConfig(threads=2, growth=GrowthPolicy(max_frames=80)))
     yield engine
     await engine.close()
 

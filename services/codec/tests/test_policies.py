@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from omnistage.errors import StageFailed
-from omnistage_codec.engine.batches import Frames, GrowthPolicy, fits, join
+from omnistage_codec.engine.batches import Frames, GrowthPolicy, fits
 from omnistage_codec.engine.pcm import to_int16
 from omnistage_codec.engine.read_ahead import ReadAhead
 
@@ -36,12 +36,6 @@ def test_chunks_of_one_segment_go_together_up_to_the_limit() -> None:
     assert not fits([first], chunk(9, start=8), 16)
     assert not fits([first], chunk(1, segment=1), 16)
     assert not fits([chunk(8, end=True)], chunk(1), 16)
-
-
-def test_join_keeps_order_and_text() -> None:
-    joined = join([chunk(2, start=3, text="said"), chunk(3, start=5, end=True)])
-    assert joined.frames[:, 0].tolist() == [3, 4, 5, 6, 7]
-    assert (joined.segment_frame, joined.segment_end, joined.text) == (3, True, "said")
 
 
 def test_int16_clips_and_rounds() -> None:

@@ -72,7 +72,7 @@ async def _arriving(context: Context, blocks: _Blocks, *, first_segment: int) ->
             blocks.hold(record.segment, record.payload)
             context.metrics.add(names.FRAMES, record.frames, model=context.engine_key)
             yield Frames(
-                frames=await context.unpack(record.payload),
+                frames=await context.unpack(record.payload, borrow=True),
                 segment=record.segment,
                 segment_frame=record.segment_frame,
                 segment_end=record.segment_end,

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 
 from omnistage.config.settings import PREFIX, ServiceSettings
-from omnistage.config.threads import thread_environment
+from omnistage.config.threads import ALLOCATOR, thread_environment
 from omnistage.launcher.folder import MARK, DataFolder
 
 _COMMON = {PREFIX + name.upper() for name in ServiceSettings.model_fields}
@@ -32,9 +32,8 @@ def service_environment(folder: DataFolder, service: str, given: Mapping[str, st
     }
     ours = {PREFIX + name: value for name, value in given.items()}
     constant = {MARK: str(folder.root), "PYTHONUNBUFFERED": "1"}
-    return (
-        _without_ours() | inherited | ours | {PREFIX + "THREADS": str(threads)} | thread_environment(threads) | constant
-    )
+    numeric = {PREFIX + "THREADS": str(threads)} | thread_environment(threads) | ALLOCATOR
+    return _without_ours() | inherited | ours | numeric | constant
 
 
 def detached_environment() -> dict[str, str]:

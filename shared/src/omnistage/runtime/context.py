@@ -132,9 +132,9 @@ class RequestContext(Generic[E]):
         self._telemetry.payload(self._writers[destination].edge, payload)
         return payload
 
-    async def unpack(self, payload: Payload) -> Array:
-        """A private copy of a chunk's bytes."""
-        return await self._plane.unpack(payload)
+    async def unpack(self, payload: Payload, *, borrow: bool = False) -> Array:
+        """A chunk's bytes: a private copy, or borrowed by the node that will release them (then read-only)."""
+        return await self._plane.unpack(payload, borrow=borrow)
 
     async def release(self, payload: Payload) -> None:
         """Nobody needs a chunk's bytes any more."""

@@ -36,6 +36,9 @@ _log = get_logger(__name__)
 
 EXIT_FAILED_START = 3
 EXIT_FAILED = 1
+ARENA_WAIT_S = 1.0
+"""A full arena is back-pressure: whoever reads it usually makes room within milliseconds, far faster than a detour."""
+
 _SWEEP_S = 5.0
 _PARENT_CHECK_S = 0.5
 
@@ -72,6 +75,7 @@ async def open_tensors(settings: ServiceSettings) -> TensorPlane:
         shm_folder=settings.arena_dir,
         shm_bytes=settings.arena_mb * 2**20,
         redis_url=settings.redis_url.get_secret_value() if settings.redis_url else None,
+        full_wait_s=ARENA_WAIT_S,
     )
 
 

@@ -191,15 +191,26 @@ class PartitionMap:
         Raises:
             TensorGone: the block was not, or did not stay, what the reference says.
         """
+        block = self.look_at(offset, generation, nbytes)
+        copy = np.empty(nbytes, np.uint8)
+        np.copyto(copy, block)
+        if not self.is_readable(self.unit_at(offset), generation, nbytes):
+            raise TensorGone(f"block {self.path.name}@{offset} was taken back while it was read")
+        return copy
+
+    def look_at(self, offset: int, generation: int, nbytes: int) -> ByteArray:
+        """A block in its place, not to be written to.
+
+        Raises:
+            TensorGone: the block is not what the reference says.
+        """
         unit = self.unit_at(offset)
         span = Span(unit, -(-nbytes // UNIT_BYTES))
         if span.unit + span.units > self.units or not self.is_readable(unit, generation, nbytes):
             raise TensorGone(f"block {self.path.name}@{offset} is gone")
-        copy = np.empty(nbytes, np.uint8)
-        np.copyto(copy, self.data(span)[:nbytes])
-        if not self.is_readable(unit, generation, nbytes):
-            raise TensorGone(f"block {self.path.name}@{offset} was taken back while it was read")
-        return copy
+        block = self.data(span)[:nbytes]
+        block.flags.writeable = False
+        return block
 
     def release(self, unit: int, generation: int) -> bool:
         """Any process: say that nobody needs this generation any more; returns whether it was still held."""

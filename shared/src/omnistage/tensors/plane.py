@@ -106,8 +106,12 @@ class TensorPlane:
         self._count_put(ref.place, nbytes)
         return ref
 
-    async def unpack(self, payload: Payload) -> Array:
-        """A private copy of the array in a message.
+    async def unpack(self, payload: Payload, *, borrow: bool = False) -> Array:
+        """The array in a message.
+
+        Args:
+            payload: what `pack` made.
+            borrow: see `TensorStore.borrow`; else the array is a private copy.
 
         Raises:
             TensorGone: released, reclaimed or overwritten, or out of this process's reach.
@@ -117,7 +121,8 @@ class TensorPlane:
             if isinstance(payload, Inline):
                 place, array = "inline", from_bytes(payload.data, payload.dtype, payload.shape).copy()
             else:
-                place, array = payload.place, await self._store_of(payload).get(payload)
+                store = self._store_of(payload)
+                place, array = payload.place, await (store.borrow if borrow else store.get)(payload)
         except TensorGone:
             self.stats.gone += 1
             raise

@@ -13,7 +13,7 @@ from omnistage.tensors.arena import PartitionMap, request_hash
 from omnistage.tensors.ownership import forget_dead, open_partition, sweep_folder
 from omnistage.tensors.partition import OwnedPartition
 from omnistage.tensors.slabs import Span
-from omnistage.tensors.store import OFF_LOOP_BYTES, Array, checksum, run_copy, verified, wire_dtype
+from omnistage.tensors.store import OFF_LOOP_BYTES, Array, ByteArray, checksum, run_copy, verified, wire_dtype
 
 _FIRST_WAIT_S = 0.001
 _LONGEST_WAIT_S = 0.02
@@ -88,12 +88,19 @@ class ShmTensorStore:
 
     async def get(self, ref: TensorRef) -> Array:
         """See `TensorStore.get`."""
+        return await self._read(ref, PartitionMap.copy_out)
+
+    async def borrow(self, ref: TensorRef) -> Array:
+        """See `TensorStore.borrow`."""
+        return await self._read(ref, PartitionMap.look_at)
+
+    async def _read(self, ref: TensorRef, take: Callable[[PartitionMap, int, int, int], ByteArray]) -> Array:
         view = self._map(ref)
 
         def read() -> Array:
-            copy = view.copy_out(ref.offset, ref.generation, ref.nbytes)
+            data = take(view, ref.offset, ref.generation, ref.nbytes)
             try:
-                return verified(copy, ref)
+                return verified(data, ref)
             except TensorCorrupt:
                 if view.is_readable(view.unit_at(ref.offset), ref.generation, ref.nbytes):
                     raise

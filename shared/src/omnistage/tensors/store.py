@@ -22,7 +22,7 @@ Array = NDArray[Any]
 ByteArray = NDArray[np.uint8]
 T = TypeVar("T")
 
-OFF_LOOP_BYTES = 256 * 1024
+OFF_LOOP_BYTES = 1024 * 1024
 """Copies from this size on leave the event loop: they take longer than handing them to a thread."""
 
 
@@ -47,6 +47,13 @@ class TensorStore(Protocol):
         Raises:
             TensorGone: released, reclaimed or overwritten since, or its lease is over.
             TensorCorrupt: checksum mismatch.
+        """
+        ...
+
+    async def borrow(self, ref: TensorRef) -> Array:
+        """The block where it lies, verified, read-only: no copy where the store can do without.
+
+        For the one reader that will release the block: the array is good until then. Errors as `get`.
         """
         ...
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from omnistage_codec.models.base import FrameArray
 
 
@@ -40,7 +38,7 @@ class GrowthPolicy:
 
     first_frames: int = 16
     factor: float = 2.0
-    max_frames: int = 80
+    max_frames: int = 512
 
     def limit(self, step: int) -> int:
         """Most frames of the step (0-based); a single chunk may be larger."""
@@ -54,17 +52,3 @@ def fits(batch: list[Frames], following: Frames, limit: int) -> bool:
         return True
     same = following.segment == batch[0].segment and not batch[-1].segment_end
     return same and sum(len(part.frames) for part in batch) + len(following.frames) <= limit
-
-
-def join(batch: list[Frames]) -> Frames:
-    """One batch of consecutive ones of a segment."""
-    if len(batch) == 1:
-        return batch[0]
-    first = batch[0]
-    return Frames(
-        frames=np.concatenate([part.frames for part in batch]),
-        segment=first.segment,
-        segment_frame=first.segment_frame,
-        segment_end=batch[-1].segment_end,
-        text=next((part.text for part in batch if part.text), ""),
-    )

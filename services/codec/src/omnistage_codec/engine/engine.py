@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omnistage.errors import StageFailed
-from omnistage_codec.engine.batches import Frames, GrowthPolicy, fits, join
+from omnistage_codec.engine.batches import Frames, GrowthPolicy, fits
 from omnistage_codec.engine.pcm import to_int16
 from omnistage_codec.engine.read_ahead import ReadAhead
-from omnistage_codec.models.base import Samples, WaveFacts, WaveModel
+from omnistage_codec.models.base import WaveFacts, WaveModel
 
 T = TypeVar("T")
 
@@ -83,7 +83,7 @@ class DecodeEngine:
         frames = np.zeros((2 * facts.lookahead_frames + 2, facts.frame_width), facts.frame_dtype)
         batch = Frames(frames=frames, segment=0, segment_frame=0, segment_end=True)
         state = self._model.new_state(seed=0, voice="")
-        await self._in_pool(partial(self._decode, state, batch))
+        await self._in_pool(partial(self._decode, state, [batch]))
 
     async def decode(
         self,
@@ -120,7 +120,7 @@ class DecodeEngine:
                 batch = await self._next_batch(waiting, self._config.growth.limit(step))
                 samples = await self._in_pool(partial(self._decode, state, batch))
                 step += 1
-                open_segment = None if batch.segment_end else batch.segment
+                open_segment = None if batch[-1].segment_end else batch[-1].segment
                 piece = timeline.place(batch, samples)
                 if piece is not None:
                     yield piece
@@ -131,22 +131,27 @@ class DecodeEngine:
         """Wait for steps that run and end the threads."""
         await asyncio.to_thread(self._pool.shutdown, cancel_futures=True)
 
-    def _decode(self, state: Any, batch: Frames) -> Samples:
-        return self._model.decode(
-            state,
-            batch.frames,
-            segment=batch.segment,
-            segment_frame=batch.segment_frame,
-            segment_end=batch.segment_end,
-        )
+    def _decode(self, state: Any, batch: list[Frames]) -> NDArray[np.int16]:
+        """Chunk by chunk: joining samples costs a tenth of joining frames, and chunking changes no bit."""
+        decoded = [
+            self._model.decode(
+                state,
+                chunk.frames,
+                segment=chunk.segment,
+                segment_frame=chunk.segment_frame,
+                segment_end=chunk.segment_end,
+            )
+            for chunk in batch
+        ]
+        return to_int16(np.concatenate(decoded))
 
     @staticmethod
-    async def _next_batch(waiting: ReadAhead[Frames], limit: int) -> Frames:
+    async def _next_batch(waiting: ReadAhead[Frames], limit: int) -> list[Frames]:
         """Whatever waits and may be decoded together: at least one chunk."""
         batch: list[Frames] = []
         while (following := waiting.peek()) is not None and fits(batch, following, limit):
             batch.append(await waiting.take())
-        return join(batch)
+        return batch
 
     async def _in_pool(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, call)
@@ -161,11 +166,11 @@ class _Timeline:
         self._offset = first_offset
         self._text = ""
 
-    def place(self, batch: Frames, samples: Samples) -> AudioPiece | None:
+    def place(self, batch: list[Frames], samples: NDArray[np.int16]) -> AudioPiece | None:
         """The piece that these samples make; None if all were delivered before, or there are none yet."""
         start = self._offset
         self._offset += len(samples)
-        self._text = batch.text or self._text
+        self._text = next((chunk.text for chunk in batch if chunk.text), self._text)
         fresh = samples[max(0, self._skip_samples - start) :]
         if len(fresh) < len(samples):
             self._text = ""  # was delivered with the segment's first sample
@@ -173,9 +178,9 @@ class _Timeline:
             return None
         text, self._text = self._text, ""
         return AudioPiece(
-            samples=to_int16(fresh),
+            samples=fresh,
             offset=self._offset - len(fresh),
             sample_rate_hz=self._sample_rate_hz,
-            segment=batch.segment,
+            segment=batch[0].segment,
             text=text,
         )

@@ -130,7 +130,7 @@ class SpeechEngine:
     async def _speak_segment(
         self, utterance: Utterance, options: SpeechOptions, segment: int
     ) -> AsyncIterator[SpokenFrames]:
-        grouper = FrameGrouper(self._config.groups)
+        grouper = FrameGrouper(self._config.groups, segment)
         runs = self._model.speak(utterance, options, segment=segment)
         position = 0
         while (frames := await self._in_pool(lambda: next(runs, None))) is not None:
