@@ -56,7 +56,7 @@ fmt: setup-dev ## format the code and repair what can be repaired
 	$(BIN)/ruff check --fix $(SOURCES)
 
 types: setup-dev ## check types, strictly
-	$(BIN)/mypy $(PACKAGES:%=%/src)
+	$(BIN)/mypy $(PACKAGES:%=%/src) $(PACKAGES:%=%/tests) tests tools benchmarks
 
 arch: setup-dev ## check which module may import which
 	$(BIN)/lint-imports

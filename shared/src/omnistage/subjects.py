@@ -101,8 +101,8 @@ class Subjects:
         return f"{self.namespace}_{kind}".upper()
 
     def bucket(self, name: str) -> str:
-        """Name of a key-value or object bucket of this namespace."""
-        return f"{self.namespace}_{token(name)}"
+        """Name of a key-value or object bucket of this namespace; the capital keeps the two apart."""
+        return f"{self.namespace}_B_{token(name)}"
 
 
 @dataclass(frozen=True)

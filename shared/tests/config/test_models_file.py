@@ -135,11 +135,14 @@ def test_yaml_cannot_build_objects(tmp_path: Path) -> None:
 
 
 def test_checkpoints_are_found(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is empty"):
+        locate_checkpoint(str(tmp_path))
+    (tmp_path / "config.json").touch()
     assert locate_checkpoint(str(tmp_path)) == tmp_path
     assert locate_checkpoint("package:yaml/loader.py").name == "loader.py"
     for name, fault in (
         ("package:no_such_package/x", "not installed"),
-        ("package:yaml/none.bin", "does not exist"),
+        ("package:yaml/none.bin", "has no file"),
         ("package:../x", "not installed"),
         (str(tmp_path / "gone"), "does not exist"),
     ):

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from omnistage.config import load_models
-from omnistage.launcher.checkpoints import locate
 from omnistage.launcher.models_check import explain
 
 ROOT = Path(__file__).parents[3]
@@ -84,8 +83,8 @@ def test_everything_is_explained(tmp_path: Path) -> None:
 def test_a_missing_checkpoint_is_a_fault(tmp_path: Path, checkpoint: str, fault: str) -> None:
     told = run(str(written(tmp_path, checkpoint)))
     assert told.returncode == 1
-    assert f"fault: engines.t.checkpoint: {fault}" in told.stdout.splitlines()
-    assert f"MISSING: {fault}" in told.stdout
+    assert f"fault: engines.t.checkpoint: checkpoint {checkpoint}: {fault}" in told.stdout.splitlines()
+    assert f"MISSING: checkpoint {checkpoint}: {fault}" in told.stdout
 
 
 def test_a_wrong_file_is_one_line(tmp_path: Path) -> None:
@@ -114,20 +113,3 @@ def test_a_service_that_is_not_installed_is_a_fault(tmp_path: Path) -> None:
     engine = models.engines["c"].model_copy(update={"service": "dit"})
     changed = models.model_copy(update={"engines": {**models.engines, "c": engine}})
     assert explain(changed).faults == ["the service 'dit' is not installed"]
-
-
-def test_hub_checkpoints_are_looked_up_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    missing = locate("hub:org/name@main")
-    assert (missing.found, missing.fetched_later) == (False, True)
-    snapshot = tmp_path / "models--org--name" / "snapshots" / "abc"
-    snapshot.mkdir(parents=True)
-    (snapshot / "config.json").touch()
-    assert locate("hub:org/name").where == str(snapshot)
-    assert locate("hub:org/name@abc").found
-    assert not locate("hub:org/name@other").found
-
-
-def test_an_empty_folder_is_no_checkpoint(tmp_path: Path) -> None:
-    assert locate(str(tmp_path)).where == f"{tmp_path} is empty"
-    assert not locate(str(tmp_path)).found

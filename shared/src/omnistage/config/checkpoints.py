@@ -26,8 +26,12 @@ def locate_checkpoint(name: str) -> Path:
         package, _, file = name.removeprefix(PACKAGE_PREFIX).partition("/")
         spec = importlib.util.find_spec(package) if package.isidentifier() else None
         if spec is None or not spec.submodule_search_locations:
-            raise ConfigError(f"checkpoint {name}: package {package!r} is not installed")
+            raise ConfigError(f"checkpoint {name}: the package {package!r} is not installed")
         path = Path(spec.submodule_search_locations[0]) / file
+        if not path.exists():
+            raise ConfigError(f"checkpoint {name}: the package {package!r} has no file {file!r}")
     if not path.exists():
         raise ConfigError(f"checkpoint {name}: {path} does not exist")
+    if path.is_dir() and not any(path.iterdir()):
+        raise ConfigError(f"checkpoint {name}: {path} is empty")
     return path

@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib.util
 from dataclasses import dataclass, field
 
-from omnistage.config import EngineSpec, ModelsFile, ModelSpec
-from omnistage.launcher.checkpoints import locate
+from omnistage.config import EngineSpec, ModelsFile, ModelSpec, locate_checkpoint
+from omnistage.errors import ConfigError
 from omnistage.pipelines import Pipeline
 
 
@@ -67,12 +67,9 @@ def _explain_engine(result: Explanation, key: str, engine: EngineSpec, *, used: 
     if engine.checkpoint is None:
         result.lines.append("  checkpoint   none needed")
         return
-    place = locate(engine.checkpoint)
     result.lines.append(f"  checkpoint   {engine.checkpoint}")
-    if place.found:
-        result.lines.append(f"               found: {place.where}")
-    elif place.fetched_later:
-        result.lines.append(f"               {place.where}: would be fetched at the first start")
-    else:
-        result.lines.append(f"               MISSING: {place.where}")
-        result.faults.append(f"engines.{key}.checkpoint: {place.where}")
+    try:
+        result.lines.append(f"               found: {locate_checkpoint(engine.checkpoint)}")
+    except ConfigError as error:
+        result.lines.append(f"               MISSING: {error.message}")
+        result.faults.append(f"engines.{key}.checkpoint: {error.message}")
