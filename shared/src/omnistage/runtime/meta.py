@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from omnistage.contracts import CONTRACT_VERSION
 
 _DEADLINE, _TENANT, _PRIORITY, _CONTRACT = "omni-deadline", "omni-tenant", "omni-priority", "omni-contract"
+_GATEWAY = "omni-gateway"
 _TRACE = ("traceparent", "tracestate")
 
 
@@ -38,6 +39,7 @@ class Meta:
         tenant: whose share it counts to.
         priority: "interactive" or "batch".
         contract: contract version that the reader needs.
+        gateway: instance of the gateway that waits for the answer; empty if nobody does (jobs).
         trace: W3C trace context.
     """
 
@@ -45,6 +47,7 @@ class Meta:
     tenant: str = "anonymous"
     priority: str = "interactive"
     contract: int = CONTRACT_VERSION
+    gateway: str = ""
     trace: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -58,6 +61,7 @@ class Meta:
             _TENANT: self.tenant,
             _PRIORITY: self.priority,
             _CONTRACT: str(self.contract),
+            **({_GATEWAY: self.gateway} if self.gateway else {}),
             **self.trace,
         }
 
@@ -69,5 +73,6 @@ class Meta:
             tenant=headers.get(_TENANT, "anonymous"),
             priority=headers.get(_PRIORITY, "interactive"),
             contract=int(headers.get(_CONTRACT) or CONTRACT_VERSION),
+            gateway=headers.get(_GATEWAY, ""),
             trace={name: headers[name] for name in _TRACE if name in headers},
         )

@@ -1,0 +1,49 @@
+"""Which instance holds which claims, written down where others find it when that instance is dead."""
+
+from __future__ import annotations
+
+from omnistage.observability import get_logger
+from omnistage.transport import Bus, Claim, KeyValue
+
+_log = get_logger(__name__)
+
+CLAIMS_BUCKET = "claims"
+"""Keys "<instance>.<request_id>.<engine>", values the claims' tokens (`omnistage.transport.Claim.token`)."""
+
+CLAIM_TTL_S = 2 * 3600.0
+
+
+class ClaimBook:
+    """This instance's entries."""
+
+    def __init__(self, bucket: KeyValue, instance: str) -> None:
+        self._bucket = bucket
+        self._instance = instance
+
+    async def enter(self, request_id: str, engine: str, claim: Claim) -> None:
+        """Write a claim down."""
+        await self._bucket.put(self._key(request_id, engine), claim.token.encode())
+
+    async def strike(self, request_id: str, engine: str) -> None:
+        """The claim is over."""
+        await self._bucket.delete(self._key(request_id, engine))
+
+    def _key(self, request_id: str, engine: str) -> str:
+        return f"{self._instance}.{request_id}.{engine}"
+
+
+async def hand_back(bus: Bus, instance: str) -> int:
+    """Give back what a dead instance held, so that others have it at once; returns how many claims.
+
+    Idempotent. A claim that was over already is given back in vain, which harms nobody: its item is gone.
+    """
+    bucket = await bus.key_value(CLAIMS_BUCKET, ttl_s=CLAIM_TTL_S)
+    keys = [key for key in await bucket.keys() if key.startswith(f"{instance}.")]
+    for key in keys:
+        entry = await bucket.get(key)
+        if entry is not None:
+            await bus.give_back(entry[0].decode())
+            await bucket.delete(key)
+    if keys:
+        _log.info("claims handed back", dead=instance, claims=len(keys))
+    return len(keys)
