@@ -203,6 +203,13 @@ class Bus(Protocol):
         """Remove every work item and every log record of a request."""
         ...
 
+    async def survey(self) -> list[Message]:
+        """The last message of every work item and log that the broker holds: what a crash may have left behind.
+
+        Their `previous` is 0. Not a snapshot: what comes or goes meanwhile may or may not be among them.
+        """
+        ...
+
     async def send(self, subject: str, body: bytes, headers: Mapping[str, str] | None = None) -> None:
         """Send a control message: at most once, to whoever listens now."""
         ...

@@ -112,6 +112,28 @@ class BusConformance(WorkConformance, LogConformance, StoreConformance):
         assert letter.body == b"body"
         assert letter.headers == {"omni-reason": "third crash: alone", "omni-request-id": "r1"}
 
+    async def test_a_survey_finds_the_last_message_of_everything(self, bus_pair: Pair) -> None:
+        a, b = bus_pair
+        assert await b.survey() == []
+        work, held = (a.subjects.work(STAGE, MODEL, name) for name in ("r1", "r2"))
+        feed, out = a.subjects.feed(STAGE, MODEL, "r1", "e"), a.subjects.out(STAGE, MODEL, "r3", "e")
+        await a.publish_work(held, b"held", {"omni-x": "1"})
+        await claimed(await a.work_queue(STAGE, MODEL))
+        await a.publish_work(work, b"queued", {})
+        await write(a, feed, numbered(3))
+        await write(a, out, [b"only"])
+        found = {message.subject: message for message in await b.survey()}
+        assert {subject: message.body for subject, message in found.items()} == {
+            work: b"queued",
+            held: b"held",
+            feed: numbered(3)[-1],
+            out: b"only",
+        }
+        assert found[held].headers == {"omni-x": "1"}
+        assert {message.previous for message in found.values()} == {0}
+        await a.purge_request("r1")
+        assert {message.subject for message in await b.survey()} == {held, out}
+
     async def test_namespaces_do_not_meet(self, open_bus: OpenBus, namespace: str) -> None:
         mine, other = await open_bus(namespace), await open_bus(namespace + "x")
         heard: list[Message] = []

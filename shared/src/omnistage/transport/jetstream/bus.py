@@ -159,6 +159,16 @@ class JetStreamBus:
         for kind in (WORK, FEED, OUT):
             await self._streams.purge(self.subjects.stream(kind), self.subjects.of_request(kind, request_id))
 
+    async def survey(self) -> list[Message]:
+        found: list[Message] = []
+        for kind in (WORK, FEED, OUT):
+            stream = self.subjects.stream(kind)
+            for subject in await self._streams.subjects_of(stream, self.subjects.everything(kind)):
+                last = await read_last(self._connection, stream, subject)
+                if last is not None:
+                    found.append(last)
+        return found
+
     async def send(self, subject: str, body: bytes, headers: Mapping[str, str] | None = None) -> None:
         check_body(body)
         await self._connection.ready()

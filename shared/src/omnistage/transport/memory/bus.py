@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import weakref
 from collections.abc import Mapping
+from dataclasses import replace
 
 from omnistage.errors import BusUnavailable, ConfigError, Fenced, QueueFull
 from omnistage.subjects import FEED, OUT, Subjects, parse
@@ -163,6 +164,12 @@ class MemoryBus:
                 work.remove(item)
         for logs in self.broker.logs.values():
             logs.purge(lambda subject: parse(subject).request_id == request_id)
+
+    async def survey(self) -> list[Message]:
+        await self._turn()
+        items = [item.message for work in self.broker.work.values() for item in work.items.values()]
+        lasts = [records[-1] for logs in self.broker.logs.values() for records in logs.records.values()]
+        return items + [replace(last, previous=0) for last in lasts]
 
     async def send(self, subject: str, body: bytes, headers: Mapping[str, str] | None = None) -> None:
         check_body(body)
