@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 from omnistage.errors import StageFailed
+from omnistage.pacing import Pacer
 from omnistage_codec.engine import AudioPiece, DecodeConfig, DecodeEngine, Frames, GrowthPolicy
 from omnistage_codec.models.hibari import HibariWave, layout
 
@@ -230,3 +232,22 @@ async def test_warm_and_facts(engine: DecodeEngine) -> None:
     assert (facts.layout, facts.frame_width, facts.samples_per_frame) == ("hibari-v1", 3006, 300)
     assert facts.sample_rate_hz == facts.frame_rate_hz * facts.samples_per_frame
     assert engine.slots == 16
+
+
+async def test_a_pace_delays_all_but_the_first_samples_and_changes_none(
+    segments: Segments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    monkeypatch.setattr("omnistage_codec.engine.engine.Pacer", partial(Pacer, clock=lambda: sum(waits), sleep=sleep))
+    paced = DecodeEngine(HibariWave(), DecodeConfig(pace=1.5))
+    try:
+        pieces = await collect(paced.decode(arriving(segments), seed=3))
+    finally:
+        await paced.close()
+    assert np.array_equal(joined(pieces), whole(segments, 3))
+    assert len(pieces) > 2
+    assert waits == pytest.approx([len(piece.samples) / (1.5 * piece.sample_rate_hz) for piece in pieces[:-1]])

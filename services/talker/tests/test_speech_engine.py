@@ -6,18 +6,22 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 
 from omnistage.contracts import SpeechOptions
 from omnistage.errors import ConfigError, InvalidRequest, StageFailed
+from omnistage.pacing import Pacer
 from omnistage_talker.engine import ClauseLimits, GroupSizes, SpeechConfig, SpeechEngine, SpokenFrames
 from omnistage_talker.engine.groups import FrameGrouper
 from omnistage_talker.models import Clause, SpeechFacts, Utterance, load_model
 from omnistage_talker.models.base import FrameArray
 
 OPTIONS = SpeechOptions(voice="test")
+CONFIG = SpeechConfig(groups=GroupSizes(first_frames=4, factor=2.0, max_frames=8), clauses=ClauseLimits(max_chars=80))
 TEXT = "First clause here. Second one! And the third, which is a little longer than the others? Last."
 
 
@@ -67,8 +71,7 @@ def _model() -> LetterModel:
 
 @pytest.fixture(name="engine")
 async def _engine(model: LetterModel) -> AsyncIterator[SpeechEngine]:
-    groups = GroupSizes(first_frames=4, factor=2.0, max_frames=8)
-    engine = SpeechEngine(model, SpeechConfig(groups=groups, clauses=ClauseLimits(max_chars=80)))
+    engine = SpeechEngine(model, CONFIG)
     yield engine
     await engine.close()
 
@@ -224,3 +227,22 @@ def test_unknown_family_is_a_config_error(tmp_path: object) -> None:
 
     with pytest.raises(ConfigError, match="hibari"):
         load_model("nothing", Path(str(tmp_path)))
+
+
+async def test_a_pace_delays_all_but_the_first_frames_and_changes_none(
+    model: LetterModel, engine: SpeechEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unpaced = await collect(engine.speak(pieces_of(TEXT), OPTIONS))
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    monkeypatch.setattr("omnistage_talker.engine.engine.Pacer", partial(Pacer, clock=lambda: sum(waits), sleep=sleep))
+    paced = SpeechEngine(model, replace(CONFIG, pace=2.0))
+    try:
+        chunks = await collect(paced.speak(pieces_of(TEXT), OPTIONS))
+    finally:
+        await paced.close()
+    assert fingerprint(chunks) == fingerprint(unpaced)
+    assert waits == pytest.approx([len(chunk.frames) / (2.0 * model.facts.frame_rate_hz) for chunk in chunks[:-1]])

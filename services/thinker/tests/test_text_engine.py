@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from omnistage.contracts import ChatMessage, GenerateText, Sampling
 from omnistage.errors import Cancelled, ConfigError, InvalidRequest, Unavailable
+from omnistage.pacing import Pacer
 from omnistage_thinker.engine import TextEngine
 
 pytestmark = pytest.mark.model
@@ -274,3 +276,20 @@ async def test_a_closed_engine_refuses(engine: TextEngine, make_work: Work, read
 def test_settings_that_cannot_work_are_refused(make_engine: Make, settings: dict[str, int], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make_engine(**settings)
+
+
+async def test_a_pace_delays_all_but_the_first_token_and_changes_none(
+    engine: TextEngine, make_engine: Make, make_work: Work, read: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    monkeypatch.setattr("omnistage_thinker.engine.text.Pacer", partial(Pacer, clock=lambda: sum(waits), sleep=sleep))
+    request = make_work(STORY, temperature=1.0, seed=5, max_tokens=12)
+    unpaced = await read(engine, request)
+    assert waits == []
+    paced = await read(make_engine(pace=40.0), request)
+    assert paced.token_ids == unpaced.token_ids
+    assert waits == pytest.approx([1 / 40.0] * 11)

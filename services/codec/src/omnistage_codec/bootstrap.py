@@ -19,18 +19,21 @@ class EngineSettings(BaseModel):
 
     Attributes:
         threads: decoding threads of an instance.
+        pace: samples of a request leave at most this many times faster than they sound; not set: as soon as they exist.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     threads: int = Field(1, ge=1, le=64)
+    pace: float | None = Field(None, gt=0, allow_inf_nan=False)
 
 
 async def load(key: str, spec: EngineSpec, _metrics: Metrics) -> Loaded:
     """Build the engine of a models file's entry."""
     settings = checked_settings(EngineSettings, key, spec)
     model = load_model(spec.engine)
-    engine: DecodeEngine = DecodeEngine(model, DecodeConfig(slots=spec.slots, threads=settings.threads))
+    config = DecodeConfig(slots=spec.slots, threads=settings.threads, pace=settings.pace)
+    engine: DecodeEngine = DecodeEngine(model, config)
     facts = model.facts
     return Loaded(
         engine,

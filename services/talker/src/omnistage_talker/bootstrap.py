@@ -23,11 +23,13 @@ class EngineSettings(BaseModel):
 
     Attributes:
         threads: threads that run the model, each for another request.
+        pace: frames of a request leave at most this many times faster than they sound; not set: as soon as they exist.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     threads: int = Field(1, ge=1, le=64)
+    pace: float | None = Field(None, gt=0, allow_inf_nan=False)
 
 
 async def load(key: str, spec: EngineSpec, _metrics: Metrics) -> Loaded:
@@ -41,7 +43,7 @@ async def load(key: str, spec: EngineSpec, _metrics: Metrics) -> Loaded:
     def gauges() -> Mapping[str, float]:
         return {"speed_min": slowest, "speed_max": fastest, "frame_rate_hz": model.facts.frame_rate_hz}
 
-    engine = SpeechEngine(model, SpeechConfig(slots=spec.slots, threads=settings.threads))
+    engine = SpeechEngine(model, SpeechConfig(slots=spec.slots, threads=settings.threads, pace=settings.pace))
     return Loaded(engine, voices=model.facts.voices, gauges=gauges)
 
 

@@ -30,6 +30,7 @@ class EngineSettings(BaseModel):
         chunk_tokens: prompt tokens per step beside running streams.
         prefix_cache: whether equal beginnings of prompts are computed once.
         batch_invariant: a request's numbers do not depend on what else runs, bit for bit.
+        pace: tokens per second that a request gets at most; not set: as soon as they exist.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -40,6 +41,7 @@ class EngineSettings(BaseModel):
     chunk_tokens: int = Field(64, ge=1)
     prefix_cache: bool = True
     batch_invariant: bool = True
+    pace: float | None = Field(None, gt=0, allow_inf_nan=False)
 
 
 async def load(key: str, spec: EngineSpec, metrics: Metrics) -> Loaded:

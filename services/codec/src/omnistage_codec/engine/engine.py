@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omnistage.errors import StageFailed
+from omnistage.pacing import Pacer
 from omnistage_codec.engine.batches import Frames, GrowthPolicy, fits
 from omnistage_codec.engine.pcm import to_int16
 from omnistage_codec.engine.read_ahead import ReadAhead
@@ -30,12 +31,14 @@ class DecodeConfig:
         threads: decoding threads; more than there are free cores only add waiting.
         read_ahead_chunks: chunks read before they are decoded, per request.
         growth: how many frames are decoded at once.
+        pace: how many times faster than they sound samples leave at most, each request by itself; None: at once.
     """
 
     slots: int = 16
     threads: int = 1
     read_ahead_chunks: int = 64
     growth: GrowthPolicy = field(default_factory=GrowthPolicy)
+    pace: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -111,7 +114,9 @@ class DecodeEngine:
             InvalidRequest: no such voice.
             StageFailed: frames that do not continue one another, or the input ended within a segment.
         """
-        timeline = _Timeline(first_offset, skip_samples, self._model.facts.sample_rate_hz)
+        rate_hz, pace = self._model.facts.sample_rate_hz, self._config.pace
+        timeline = _Timeline(first_offset, skip_samples, rate_hz)
+        pacer = Pacer(None if pace is None else pace * rate_hz)
         state = self._model.new_state(seed=seed, voice=voice)
         step = 0
         open_segment: int | None = None
@@ -123,6 +128,7 @@ class DecodeEngine:
                 open_segment = None if batch[-1].segment_end else batch[-1].segment
                 piece = timeline.place(batch, samples)
                 if piece is not None:
+                    await pacer.release(len(piece.samples))
                     yield piece
         if open_segment is not None:
             raise StageFailed(f"the frames ended within segment {open_segment}")

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from omnistage.contracts import SpeechOptions
 from omnistage.errors import InvalidRequest, StageFailed
+from omnistage.pacing import Pacer
 from omnistage_talker.engine.clauses import ClauseLimits, ClauseSplitter
 from omnistage_talker.engine.groups import FrameGrouper, GroupSizes
 from omnistage_talker.models.base import Clause, FrameArray, SpeechFacts, SpeechModel, Utterance
@@ -27,12 +28,14 @@ class SpeechConfig:
         threads: threads that run the model; more than there are free cores only add waiting.
         clauses: how text is cut.
         groups: how frames are cut.
+        pace: how many times faster than they sound frames leave at most, each request by itself; None: at once.
     """
 
     slots: int = 8
     threads: int = 1
     clauses: ClauseLimits = field(default_factory=ClauseLimits)
     groups: GroupSizes = field(default_factory=GroupSizes)
+    pace: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -101,6 +104,8 @@ class SpeechEngine:
             StageFailed: the model could not run.
         """
         self._model.check_options(options)
+        pace = self._config.pace
+        pacer = Pacer(None if pace is None else pace * self._model.facts.frame_rate_hz)
         segment = 0
         async for clause in self._clauses(pieces, lenient=lenient):
             utterance = await self._in_pool(partial(self._model.prepare, clause, lenient=lenient))
@@ -108,6 +113,7 @@ class SpeechEngine:
                 continue
             if segment >= first_segment:
                 async for chunk in self._speak_segment(utterance, options, segment):
+                    await pacer.release(len(chunk.frames))
                     yield chunk
             segment += 1
         if segment == 0 and not lenient:

@@ -21,6 +21,7 @@ from omnistage.ar.scheduler import Scheduler, SchedulerConfig
 from omnistage.ar.stream import StepOutput
 from omnistage.contracts import FinishReason, GenerateText, Sampling, TokenLogprob
 from omnistage.errors import ConfigError, InvalidRequest
+from omnistage.pacing import Pacer
 from omnistage_thinker.engine.transcript import TextPiece, Transcript
 from omnistage_thinker.models.checkpoint import Checkpoint, load_checkpoint
 
@@ -42,6 +43,7 @@ class TextEngineSettings:
         prefix_cache: whether equal beginnings of prompts are computed once.
         batch_invariant: a request's numbers do not depend on what else runs, bit for bit.
         device: where torch computes.
+        pace: tokens per second that leave at most, each request by itself; None: as soon as they exist.
     """
 
     slots: int = 8
@@ -53,6 +55,7 @@ class TextEngineSettings:
     prefix_cache: bool = True
     batch_invariant: bool = True
     device: str = "cpu"
+    pace: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,12 +185,14 @@ class TextEngine:
         self, work: GenerateText, transcript: Transcript, emitted: tuple[int, ...], due: float
     ) -> AsyncGenerator[TextPiece | TextSummary, None]:
         prompt = await self._prompt(work)
+        pacer = Pacer(self.settings.pace)
         cached = 0
         reason: FinishReason = "stop"
         if not transcript.has_stopped():
             request = self._request(work, prompt, emitted, due)
             async with aclosing(self._core.generate(request)) as outputs:
                 async for output in outputs:
+                    await pacer.release(1)
                     cached = max(cached, output.num_cached)
                     piece = self._take(transcript, output)
                     if piece is not None:
