@@ -41,6 +41,11 @@ class Fleet:
             return None
         return heard.presence
 
+    def last_running(self, instance: str) -> tuple[str, ...]:
+        """The requests that an instance said last that it holds, however long ago."""
+        heard = self._heard.get(instance)
+        return heard.presence.running if heard is not None else ()
+
     def forget(self, instance: str) -> None:
         """The instance is known to be gone."""
         self._heard.pop(instance, None)

@@ -27,6 +27,7 @@ from omnistage.launcher.folder import DataFolder
 from omnistage.launcher.listening import address_of
 from omnistage.launcher.logs import tail
 from omnistage.launcher.process import ChildSpec
+from omnistage.launcher.reaper import Reaper
 from omnistage.launcher.report import report
 from omnistage.launcher.servers import BROKER_USER, Broker, TensorServer
 from omnistage.launcher.state import State, write_state
@@ -75,6 +76,7 @@ class System:
         self._display = display
         self._supervisor = Supervisor(group, folder.logs, on_exit=self._gone)
         self._fleet: Fleet | None = None
+        self._reaper: Reaper | None = None
         self._deployment: Deployment | None = None
         self._servers: list[Slot] = []
         self._scaling = asyncio.Lock()
@@ -101,6 +103,9 @@ class System:
             write_state(self._folder, self._state(self._deployment, control))
             bus = await connect(broker.url, NAMESPACE, name="launcher", user=BROKER_USER, password=broker.password)
             stack.push_async_callback(_leave, bus)
+            self._reaper = Reaper(bus)
+            stack.push_async_callback(self._reaper.close)
+            await self._reaper.clear()
             self._fleet = Fleet(bus, NAMESPACE)
             await self._fleet.watch()
             for service, count in self._plan.counts.items():
@@ -252,9 +257,11 @@ class System:
             self._display.update(self.reports())
 
     def _gone(self, slot: Slot) -> None:
-        if self._fleet is not None:
-            self._is_ready(slot)
-            self._fleet.forget(slot.instance)
+        if self._fleet is None or self._reaper is None or not slot.speaks:
+            return
+        self._is_ready(slot)
+        self._reaper.died(slot.service, slot.instance, self._fleet.last_running(slot.instance))
+        self._fleet.forget(slot.instance)
 
     def _operations(self) -> dict[str, Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]]:
         async def status(_: dict[str, Any]) -> dict[str, Any]:

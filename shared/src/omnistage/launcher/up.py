@@ -25,6 +25,7 @@ from omnistage.launcher.listening import listen
 from omnistage.launcher.settings import detached_environment
 from omnistage.launcher.state import read_state
 from omnistage.launcher.system import Plan, System
+from omnistage.observability import setup_logging
 
 _DETACHED_LOOK_S = 0.3
 
@@ -51,6 +52,7 @@ def up(options: UpOptions, display: Display) -> None:
     files = tuple(path.resolve() for path in options.models)
     models = load_models(files)
     plan = Plan(models, files, instance_counts(models, options.scale), options.ready_s)
+    setup_logging("warning", json=False, service="launcher", instance="launcher")
     folder = DataFolder(options.data.resolve())
     folder.prepare()
     with closing(listen(options.host, options.port)) as listening, folder.hold():
