@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from omnistage.contracts import Cancel, decode_control
-from omnistage.launcher.reaper import CANCELLED, Reaper
+from omnistage.launcher.reaper import Reaper
 from omnistage.runtime.claims import CLAIM_TTL_S, CLAIMS_BUCKET, ClaimBook
 from omnistage.runtime.context import REQUESTS_BUCKET, TOMBSTONE_TTL_S
 from omnistage.runtime.meta import Meta
+from omnistage.runtime.orphans import CANCELLED
 from omnistage.testing.servers import NatsServer
 from omnistage.transport import Bus, KeyValue, Message
 from omnistage.transport.connect import connect

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
@@ -12,6 +13,10 @@ import psutil
 import pytest
 
 from omnistage.launcher.folder import DataFolder
+from omnistage.launcher.state import read_state
+from omnistage.runtime.claims import CLAIM_TTL_S, CLAIMS_BUCKET
+from omnistage.runtime.context import REQUESTS_BUCKET, TOMBSTONE_TTL_S
+from omnistage.transport.connect import connect
 
 pytestmark = pytest.mark.integration
 
@@ -245,6 +250,65 @@ def test_scale_up_and_down(launched: Any) -> None:
 
     assert launched.run("scale", "talker=1").stdout == "talker: 3 -> 1\n"
     assert [talker["pid"] for talker in launched.of_service("talker")] == [talkers[0]["pid"]]
+
+
+def test_restart_replaces_one_instance_after_the_other(launched: Any) -> None:
+    launched.start("--scale", "talker=2")
+    address = launched.until_ready()
+    talkers, gateway = launched.of_service("talker"), gateway_pid(address)
+    assert launched.run("restart", "talker", "gateway").stdout.splitlines() == [
+        "talker-1 -> talker-3",
+        "talker-2 -> talker-1",
+        "gateway-1 -> gateway-2",
+    ]
+    new = launched.of_service("talker")
+    assert {talker["state"] for talker in new} == {"ready"}
+    assert {talker["name"] for talker in new} == {"talker-1", "talker-3"}
+    assert {talker["pid"] for talker in new}.isdisjoint(talker["pid"] for talker in talkers)
+    assert all(launched.gone(talker["pid"]) for talker in talkers)
+    assert gateway_pid(address) == launched.of_service("gateway")[0]["pid"] != gateway
+
+
+def test_restart_keeps_the_old_instance_when_the_new_one_fails(launched: Any) -> None:
+    launched.start()
+    launched.until_ready()
+    before = launched.of_service("codec")
+    launched.order("codec-exit", "3")
+    failed = launched.run("restart", "codec")
+    assert failed.returncode == 1
+    assert "codec-2 could not start (exit code 3)" in failed.stderr
+    assert [codec["pid"] for codec in launched.of_service("codec")] == [before[0]["pid"]]
+    assert launched.of_service("codec")[0]["state"] == "ready"
+    for name, fault in (("dit", "there is no service 'dit' here"), ("nats", "no instance 'nats' of a service here")):
+        refused = launched.run("restart", name)
+        assert refused.returncode == 1
+        assert fault in refused.stderr
+
+
+def test_what_the_dead_left_on_the_bus_is_settled(launched: Any) -> None:
+    launched.start()
+    launched.until_ready()
+    state = read_state(DataFolder(launched.data))
+
+    async def kill_both() -> None:
+        bus = await connect(
+            state.bus_url, state.namespace, name="test", user=state.bus_user, password=state.bus_password
+        )
+        claims = await bus.key_value(CLAIMS_BUCKET, ttl_s=CLAIM_TTL_S)
+        tombstones = await bus.key_value(REQUESTS_BUCKET, ttl_s=TOMBSTONE_TTL_S)
+        dead = {name: launched.of_service(name)[0] for name in ("talker", "gateway")}
+        await claims.put(f"{dead['talker']['instance']}.r9.e", b"$JS.ACK.OMNI_WORK.talker-t.1.1.1.1.0")
+        await claims.put("talker-1-other.r9.e", b"$JS.ACK.OMNI_WORK.talker-t.1.1.1.1.0")
+        for process in dead.values():
+            psutil.Process(process["pid"]).kill()
+        async with asyncio.timeout(30):
+            while len(await claims.keys()) > 1 or len(await tombstones.keys()) < 2:
+                await asyncio.sleep(0.05)
+        assert await claims.keys() == ["talker-1-other.r9.e"]
+        assert await tombstones.keys() == ["r1", "r2"]
+        await bus.close()
+
+    asyncio.run(kill_both())
 
 
 @pytest.mark.parametrize(

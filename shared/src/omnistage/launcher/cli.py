@@ -157,6 +157,25 @@ def scale(
 
 
 @app.command()
+def restart(
+    services: Annotated[list[str], typer.Argument(metavar="SERVICE...", help="e.g. talker codec")],
+    data: Data = _DATA,
+) -> None:
+    """Replace the instances of services by new ones, one after the other, while streams go on.
+
+    This is how a new version or a changed models file comes into use. An old instance takes no more work once the new
+    one is ready, and finishes what it runs, for at most 30 s; what runs longer is handed over.
+    """
+    control = read_state(DataFolder(data.resolve())).control
+    for service in services:
+        names = [process["name"] for process in ask(control, "status")["processes"] if process["service"] == service]
+        if not names:
+            raise LauncherError(f"there is no service {service!r} here")
+        for name in names:
+            print(f"{name} -> {ask(control, 'replace', name=name)['by']}", flush=True)
+
+
+@app.command()
 def logs(
     which: Annotated[
         str | None,

@@ -17,13 +17,13 @@ from omnistage.pipelines import GATEWAY
 from omnistage.runtime.claims import CLAIM_TTL_S, CLAIMS_BUCKET, hand_back
 from omnistage.runtime.context import REQUESTS_BUCKET, TOMBSTONE_TTL_S
 from omnistage.runtime.meta import Meta
+from omnistage.runtime.orphans import CANCELLED
 from omnistage.runtime.tasks import TaskBag
 from omnistage.subjects import parse
 from omnistage.transport import Bus, KeyValue, Message
 
 _log = get_logger(__name__)
 
-CANCELLED = b"cancelled"
 LATE_S = 1.5
 """A stage that looked for a tombstone just before it was written may still write for the request that long."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import socket
 import time
@@ -18,6 +19,7 @@ import httpx
 
 from omnistage import __version__
 from omnistage.config import ModelsFile
+from omnistage.errors import ConfigError
 from omnistage.launcher.control import serve_control
 from omnistage.launcher.deployment import Deployment, arena_mb, check_scale, threads_each
 from omnistage.launcher.display import Display
@@ -145,11 +147,36 @@ class System:
                 slots.remove(slot)
             if len(slots) > count:
                 await self._supervisor.stop(slots[count:], _SCALE_DOWN_S)
-            taken = {slot.name for slot in slots}
-            free = (number for number in range(1, 10_000) if f"{service}-{number}" not in taken)
-            new = [self._start(service, next(free)) for _ in range(count - len(slots))]
+            new = [self._start(service, self._free_number(service)) for _ in range(count - len(slots))]
             await self._until(lambda: all(self._is_ready(slot) for slot in new), new)
             return len(slots)
+
+    async def replace(self, name: str) -> str:
+        """Start a new instance in the place of one, and drain the old one once the new one is ready.
+
+        Returns:
+            The new instance's place.
+
+        Raises:
+            ConfigError: there is no such instance of a service.
+            StartFailed: the new instance failed or was not ready in time; it is gone, the old one goes on.
+        """
+        async with self._scaling:
+            old = self._supervisor.slots.get(name)
+            if old is None or old.service not in self._plan.counts:
+                raise ConfigError(f"there is no instance {name!r} of a service here")
+            new = self._start(old.service, self._free_number(old.service))
+            try:
+                await self._until(lambda: self._is_ready(new), [new])
+            except StartFailed:
+                await self._supervisor.stop([new], 0.0)
+                raise
+            await self._supervisor.stop([old], _SCALE_DOWN_S)
+            return new.name
+
+    def _free_number(self, service: str) -> int:
+        taken = self._supervisor.slots
+        return next(number for number in itertools.count(1) if f"{service}-{number}" not in taken)
 
     async def _start_server(
         self, name: str, make: Callable[[], ChildSpec], answers: Callable[[], Awaitable[bool]]
@@ -272,11 +299,14 @@ class System:
         async def scale(request: dict[str, Any]) -> dict[str, Any]:
             return {"before": await self.scale(str(request["service"]), int(request["count"]))}
 
+        async def replace(request: dict[str, Any]) -> dict[str, Any]:
+            return {"by": await self.replace(str(request["name"]))}
+
         async def stop(_: dict[str, Any]) -> dict[str, Any]:
             self.stop_asked.set()
             return {}
 
-        return {"status": status, "scale": scale, "stop": stop}
+        return {"status": status, "scale": scale, "replace": replace, "stop": stop}
 
 
 async def _leave(bus: Bus) -> None:
