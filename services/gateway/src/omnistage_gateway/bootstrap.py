@@ -35,6 +35,9 @@ from omnistage_gateway.transcripts import SharedTranscripts
 _log = get_logger(__name__)
 
 TRANSCRIPTS_BUCKET = "transcripts"
+PRESENCE_S = 0.5
+"""Stages give up a request whose gateway was silent for three of these."""
+
 _SWEEP_EVERY = 5
 
 
@@ -91,14 +94,16 @@ class GatewayProcess:
         stack.push_async_callback(bus.close)
         plane = await open_tensors(settings)
         stack.push_async_callback(plane.close)
+        dispatcher = self._dispatcher(bus, plane, telemetry)
         announcer = Announcer(
             bus,
             service="gateway",
             instance=settings.instance,
             version=__version__,
             locality=plane.locality,
+            running=lambda: dispatcher.request_ids,
+            period_s=PRESENCE_S,
         )
-        dispatcher = self._dispatcher(bus, plane, telemetry)
         await dispatcher.start()
         stack.push_async_callback(dispatcher.close)
         server = await self._server(bus, dispatcher, telemetry)
@@ -162,7 +167,10 @@ class GatewayProcess:
         async def drain() -> None:
             self.stop()
 
-        actions = ControlActions(cancel=nothing, forget=nothing, ping=announcer.announce, drain=drain)
+        def no_edges(_request_id: str, _edge: str, _seq: int) -> None:
+            """No edge begins at the gateway."""
+
+        actions = ControlActions(cancel=nothing, forget=nothing, redo=no_edges, ping=announcer.announce, drain=drain)
         control = ControlListener(bus, self._settings.instance, actions)
         await control.start()
         stack.push_async_callback(control.close)

@@ -88,11 +88,11 @@ class Stage:
         build = self.world.bus.subjects.out if destination == GATEWAY else self.world.bus.subjects.feed
         return build(SERVICE[self.work.route[source]], self.work.route[source], self.work.request_id, edge)
 
-    async def open(self, edge: str) -> EdgeWriter:
+    async def open(self, edge: str, redo_from: int | None = None) -> EdgeWriter:
         writer = EdgeWriter(
             self.world.bus, self.subject(edge), request_id=self.work.request_id, edge=edge, instance="i", meta=self.meta
         )
-        await writer.open()
+        await writer.open(redo_from)
         return writer
 
     async def write(self, edge: str, *records: Record) -> None:
@@ -325,7 +325,7 @@ async def thinker(stage: Stage, work: GenerateText) -> None:
 
 
 async def follow(stage: Stage, edge: str) -> Any:
-    reader = EdgeReader(stage.world.bus, stage.subject(edge), edge=edge, idle_s=60.0)
+    reader = EdgeReader(stage.world.bus, stage.subject(edge), request_id=stage.work.request_id, edge=edge, idle_s=60.0)
     await reader.open()
     return reader
 
@@ -363,13 +363,13 @@ def recording_hooks() -> tuple[Hooks, list[tuple[Any, ...]]]:
     def record(name: str) -> Callable[..., None]:
         return lambda *values: log.append((name, *values))
 
-    names = ("refused", "waited", "first_event", "finished", "republished", "abandoned", "hop")
+    names = ("refused", "waited", "first_event", "finished", "republished", "redone", "abandoned", "hop")
     return Hooks(**{name: record(name) for name in names}), log
 
 
 def limits(**fields: Any) -> DispatchLimits:
     line = {name: fields.pop(name) for name in ("total", "per_tenant", "grace_s") if name in fields}
-    chosen: dict[str, Any] = {"line": LineLimits(**line), "late_s": 0.02, "clear_s": 2.0} | fields
+    chosen: dict[str, Any] = {"line": LineLimits(**line), "late_s": 0.02, "clear_s": 2.0, "redo_wait_s": 0.1} | fields
     return DispatchLimits(**chosen)
 
 

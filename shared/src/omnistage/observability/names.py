@@ -114,6 +114,18 @@ AUDIO_SECONDS = Counter("omnistage_audio_seconds", "seconds", "Audio delivered t
 REPUBLISHED_WORK = Counter(
     "omnistage_republished_work", "work items", "Work published again because its log was silent too long.", "gateway"
 )
+REDOS = Counter(
+    "omnistage_redos", "times", "Times that audio was lost on its way and its stage was asked for it again.", "gateway"
+)
+ABANDONED = Counter(
+    "omnistage_abandoned_clean_ups",
+    "requests",
+    "Requests that could not be taken out of the system in time; the backstops remain.",
+    "gateway",
+)
+SLOW_READERS = Counter(
+    "omnistage_slow_readers", "requests", "Answers cut off because their client stopped reading.", "gateway"
+)
 
 QUEUE_DEPTH = Gauge("omnistage_queue_depth", "work items", "Work items that no instance has claimed yet.", "stage")
 QUEUE_WAIT = Histogram(

@@ -1,4 +1,4 @@
-"""Says that this instance lives: every second, at once when something changes, and when asked."""
+"""Says that this instance lives: periodically, at once when something changes, and when asked."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ class Announcer:
         locality: str = "",
         engines: Callable[[], Iterable[EngineStatus]] = tuple,
         running: Callable[[], Iterable[str]] = tuple,
+        period_s: float = PERIOD_S,
     ) -> None:
         self.state: ServiceState = "starting"
         self._bus = bus
@@ -40,6 +41,7 @@ class Announcer:
         self._locality = locality
         self._engines = engines
         self._running = running
+        self._period_s = period_s
         self._started = time.time()
         self._changed = asyncio.Event()
 
@@ -75,7 +77,7 @@ class Announcer:
             await self.announce()
             self._changed.clear()
             try:
-                async with asyncio.timeout(PERIOD_S):
+                async with asyncio.timeout(self._period_s):
                     await self._changed.wait()
                 await asyncio.sleep(_SETTLE_S)
             except TimeoutError:

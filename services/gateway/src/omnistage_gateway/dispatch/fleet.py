@@ -34,6 +34,7 @@ class Fleet:
         self._bus = bus
         self._models = models
         self._clock = clock
+        self._instance = instance
         self._table = FleetTable(clock, instance)
         self._listeners: list[Callable[[], None]] = []
         self._changed = asyncio.Event()
@@ -66,6 +67,11 @@ class Fleet:
     async def wait_changed(self) -> None:
         """Wait for the next change of what is ready."""
         await self._changed.wait()
+
+    @property
+    def instance(self) -> str:
+        """This gateway's own name."""
+        return self._instance
 
     @property
     def table(self) -> FleetTable:

@@ -28,6 +28,7 @@ class Hooks:
         finished: a request that had a place is over: (model, "ok" or error code, seconds since `run` was called).
         republished: work was published again because its logs were silent: (model).
         hop: a record arrived: (edge, seconds since it was published).
+        redone: samples were lost on their way and asked for again: (model).
         abandoned: cleaning up after a request failed for good: (model).
     """
 
@@ -37,6 +38,7 @@ class Hooks:
     finished: Callable[[str, str, float], None] = _nothing
     republished: Callable[[str], None] = _nothing
     hop: Callable[[str, float], None] = _nothing
+    redone: Callable[[str], None] = _nothing
     abandoned: Callable[[str], None] = _nothing
 
 
@@ -58,4 +60,6 @@ def metrics_hooks(metrics: Metrics) -> Hooks:
         finished=finished,
         republished=lambda model: metrics.add(names.REPUBLISHED_WORK, model=model),
         hop=lambda edge, seconds: metrics.observe(names.HOP_SECONDS, seconds, edge=edge),
+        redone=lambda model: metrics.add(names.REDOS, model=model),
+        abandoned=lambda model: metrics.add(names.ABANDONED, model=model),
     )

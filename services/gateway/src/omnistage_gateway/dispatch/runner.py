@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -15,6 +16,7 @@ from omnistage.observability import Tracing, describe_error, get_logger, inject,
 from omnistage.pipelines import Pipeline
 from omnistage.runtime.context import REQUESTS_BUCKET, TOMBSTONE_TTL_S
 from omnistage.runtime.meta import Meta, sent_now
+from omnistage.runtime.orphans import LISTED_MAX
 from omnistage.runtime.tasks import TaskBag
 from omnistage.transport import Bus, KeyValue
 from omnistage_gateway.dispatch.admission import Admission, Place
@@ -23,7 +25,7 @@ from omnistage_gateway.dispatch.fleet import Fleet
 from omnistage_gateway.dispatch.hooks import Hooks, Kind
 from omnistage_gateway.dispatch.interface import Plan, Running
 from omnistage_gateway.dispatch.line import Line, LineLimits, Ticket
-from omnistage_gateway.dispatch.out_edge import OutEdge, Plane
+from omnistage_gateway.dispatch.out_edge import REDO_WAIT_S, OutEdge, Plane
 from omnistage_gateway.dispatch.request import Calls, Request
 
 _log = get_logger(__name__)
@@ -38,6 +40,7 @@ class DispatchLimits:
         idle_s: silence of all out edges after which work is published again.
         buffered: events read ahead of a router.
         clear_s: how long clearing up after one request may take while the broker is away.
+        redo_wait_s: how long a stage may take to answer that samples were lost.
         late_s: how long after a cancelled request its subjects are purged a second time.
     """
 
@@ -45,6 +48,7 @@ class DispatchLimits:
     idle_s: float = 30.0
     buffered: int = 32
     clear_s: float = 10.0
+    redo_wait_s: float = REDO_WAIT_S
     late_s: float = 1.0
 
 
@@ -143,6 +147,11 @@ class BusDispatcher:
         return len(self._active)
 
     @property
+    def request_ids(self) -> tuple[str, ...]:
+        """Requests that this gateway answers for, until they are cleared up: what its presence tells."""
+        return tuple(itertools.islice(self._known, LISTED_MAX))
+
+    @property
     def clearing(self) -> int:
         """Requests that are being cleared up."""
         return len(self._endings)
@@ -210,7 +219,11 @@ class BusDispatcher:
         trace: dict[str, str] = {}
         inject(trace)
         meta = Meta(
-            deadline=time.time() + deadline - self._clock(), tenant=plan.tenant, priority=plan.priority, trace=trace
+            deadline=time.time() + deadline - self._clock(),
+            tenant=plan.tenant,
+            priority=plan.priority,
+            gateway=self._fleet.instance,
+            trace=trace,
         )
         entry = plan.pipeline.node(plan.pipeline.entry().destination)
         subject = self._bus.subjects.work(entry.service, route[entry.name], request_id)
@@ -239,6 +252,8 @@ class BusDispatcher:
                     subject=_out(self._bus, plan.pipeline, edge.source, route, request_id, edge.name),
                     request_id=request_id,
                     hop=self._hooks.hop,
+                    redo_wait_s=self._limits.redo_wait_s,
+                    redone=lambda: self._hooks.redone(plan.model),
                 )
                 for edge in plan.pipeline.outputs()
             ],
