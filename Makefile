@@ -9,7 +9,7 @@ INPUTS := constraints.txt requirements-demo.txt requirements-dev.txt tools/setup
 RUN := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev up demo down test test-unit test-e2e bench lint fmt types arch check docs clean
+.PHONY: help setup setup-dev up demo down test test-unit test-e2e chaos bench lint fmt types arch audit check docs clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ test-unit: setup-dev ## run the tests that do not start the whole system
 test-e2e: setup-dev ## run the tests of the whole system
 	$(RUN) $(BIN)/python -m pytest -m "e2e or load"
 
+chaos: setup-dev ## break a running system for an hour; results go to benchmarks/results/
+	$(RUN) $(BIN)/python -m pytest -s -m chaos_long tests/chaos
+
 bench: setup-dev ## run the benchmarks; results go to benchmarks/results/
 	@set -e; for file in benchmarks/*.py; do echo "$$file"; $(RUN) $(BIN)/python "$$file"; done
 
@@ -60,6 +63,9 @@ types: setup-dev ## check types, strictly
 
 arch: setup-dev ## check which module may import which
 	$(BIN)/lint-imports
+
+audit: setup-dev ## look for known vulnerabilities in the dependencies (needs network)
+	@tools/audit.sh $(BIN)
 
 check: lint types arch ## all checks that are no tests
 

