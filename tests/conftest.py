@@ -7,6 +7,14 @@ from pathlib import Path
 import pytest
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What takes an hour runs only where it is asked for by name, whatever else `-m` selects."""
+    if "chaos_long" not in config.option.markexpr:
+        left_out = [item for item in items if item.get_closest_marker("chaos_long")]
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=left_out)
+
+
 @pytest.fixture(scope="session")
 def root() -> Path:
     """The project's folder."""
