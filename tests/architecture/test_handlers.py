@@ -35,7 +35,7 @@ def test_pipelines_use_services_that_exist(services: list[str]) -> None:
 
 def test_every_message_on_the_wire_is_on_some_edge() -> None:
     carried = {kind for pipeline in CATALOGUE.values() for edge in pipeline.edges for kind in edge.carries}
-    markers = {"Opened", "End", "Failed"}
+    markers = {"Opened", "Released", "End", "Failed"}
     assert {kind.__name__ for kind in carried} == {kind.__name__ for kind in AnyRecord.__args__} - markers
     started = {node.work for pipeline in CATALOGUE.values() for node in pipeline.nodes if node.work is not None}
     assert started == set(AnyWork.__args__)

@@ -77,6 +77,13 @@ class Deployment:
         await self._running.pop(service).aclose()
         await self._start(service, 2)
 
+    def lose_blocks(self, request_id: str) -> int:
+        """Every block of a request vanishes; how many there were."""
+        lost = [key for key, block in self._space.blocks.items() if block.request_id == request_id]
+        for key in lost:
+            del self._space.blocks[key]
+        return len(lost)
+
     async def stop(self) -> None:
         for stack in self._running.values():
             await stack.aclose()
@@ -156,3 +163,25 @@ async def test_a_spoken_answer_goes_on_with_the_same_words_and_samples(
     assert np.array_equal(whole.samples, broken.samples)
     if replaced == "thinker":
         assert broken.epochs["thinker-gateway"] == 2
+
+
+@pytest.mark.parametrize("after", [1, 3])
+async def test_lost_blocks_are_made_again(engines: Engines, after: int) -> None:
+    """All blocks of the talker vanish while the codec reads; the answer is the same."""
+    deployment = Deployment(engines)
+    await deployment.start("talker", "codec")
+    try:
+        whole = await answer(deployment.bus, deployment.plane, speech("whole"))
+        seen = 0
+
+        async def on_record(record: Any) -> None:
+            nonlocal seen
+            if isinstance(record, AudioDelta):
+                seen += 1
+                if seen == after:
+                    assert deployment.lose_blocks("broken") > 0
+
+        broken = await answer(deployment.bus, deployment.plane, speech("broken"), on_record=on_record)
+        assert np.array_equal(whole.samples, broken.samples)
+    finally:
+        await deployment.stop()

@@ -17,6 +17,7 @@ from omnistage.contracts import AnyWork, AudioDelta, End, Failed, Opened, Record
 from omnistage.observability import Metrics, setup_tracing
 from omnistage.pipelines import pipeline
 from omnistage.runtime.context import REQUESTS_BUCKET
+from omnistage.runtime.control import ControlActions, ControlListener
 from omnistage.runtime.engines import HostedEngine, Loaded
 from omnistage.runtime.meta import Meta
 from omnistage.runtime.neighbours import Neighbours
@@ -25,6 +26,10 @@ from omnistage.runtime.telemetry import Telemetry
 from omnistage.runtime.worker import Worker
 from omnistage.tensors.plane import TensorPlane
 from omnistage.transport import Bus
+
+
+PATIENCE_S = 280.0
+"""Generous: the machine that runs the tests may be busy with other things."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,8 @@ async def stage(
         telemetry=Telemetry(metrics, setup_tracing(service.name, instance, "0", None)),
         neighbours=Neighbours(bus, ""),
     )
+    control = ControlListener(bus, instance, _actions(worker, plane))
+    await control.start()
     for key, spec in engines.models.of_service(service.name).items():
         hosted = HostedEngine(key, spec)
         hosted.loaded = await engines.load(service, key)
@@ -78,6 +85,18 @@ async def stage(
         yield Stage(worker, metrics)
     finally:
         await worker.drain(0)
+        await control.close()
+
+
+def _actions(worker: Worker, plane: TensorPlane) -> ControlActions:
+    async def over(request_id: str) -> None:
+        await worker.forget(request_id)
+        await plane.forget(request_id)
+
+    async def nothing() -> None:
+        return
+
+    return ControlActions(cancel=over, forget=over, redo=worker.redo, ping=nothing, drain=nothing)
 
 
 @dataclass
@@ -93,12 +112,15 @@ async def answer(bus: Bus, plane: TensorPlane, work: AnyWork, *, on_record: Any 
     """Send a work item into its pipeline and read every out edge to its end."""
     graph = pipeline(work.pipeline)
     node = graph.node(work.node)
+    sounds: dict[int, NDArray[np.int16]] = {}
 
     async def read(source: str, edge: str, subject: str) -> list[Record]:
         records: list[Record] = []
         async for message in await bus.follow(subject):
             record = decode_record(message.body)
             records.append(record)
+            if isinstance(record, AudioDelta):
+                sounds[record.offset] = await plane.unpack(record.payload)
             if on_record is not None:
                 await on_record(record)
             if isinstance(record, Failed):
@@ -115,15 +137,15 @@ async def answer(bus: Bus, plane: TensorPlane, work: AnyWork, *, on_record: Any 
         )
         for edge in graph.outputs()
     ]
-    async with asyncio.timeout(90), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
         tasks = [group.create_task(one) for one in reads]
         await asyncio.sleep(0)
         subject = bus.subjects.work(node.service, work.route[work.node], work.request_id)
-        await bus.publish_work(subject, encode(work), Meta(deadline=time.time() + 90).to_headers())
-    return await _joined(plane, [record for task in tasks for record in task.result()])
+        await bus.publish_work(subject, encode(work), Meta(deadline=time.time() + PATIENCE_S).to_headers())
+    return _joined([record for task in tasks for record in task.result()], sounds)
 
 
-async def _joined(plane: TensorPlane, records: list[Record]) -> Answer:
+def _joined(records: list[Record], sounds: Mapping[int, NDArray[np.int16]]) -> Answer:
     text, sound, position = "", [], 0
     epochs: dict[str, int] = {}
     for record in records:
@@ -132,10 +154,9 @@ async def _joined(plane: TensorPlane, records: list[Record]) -> Answer:
         elif isinstance(record, TextDelta):
             text += record.text
         elif isinstance(record, AudioDelta):
-            samples = await plane.unpack(record.payload)
             assert record.offset == position
-            position += len(samples)
-            sound.append(samples)
+            sound.append(sounds[position])
+            position += len(sounds[position])
     return Answer(text, np.concatenate(sound) if sound else np.zeros(0, np.int16), epochs)
 
 

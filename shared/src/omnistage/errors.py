@@ -11,6 +11,7 @@
     ├── DeadlineExceeded (504)
     │   └── InputStarved            a stage waited too long for an input edge
     ├── StageFailed (500)           a stage could not do its work
+    │   └── Poisoned                it ended every instance that ran it
     ├── ConfigError                 a setting or models.yaml is wrong; only at start
     ├── BusError (503)
     │   ├── BusUnavailable          no connection, or no answer in time
@@ -112,6 +113,10 @@ class InputStarved(DeadlineExceeded):
 class StageFailed(OmnistageError):
     code = "stage_failed"
     status = 500
+
+
+class Poisoned(StageFailed):
+    code = "poisoned"
 
 
 class ConfigError(OmnistageError):

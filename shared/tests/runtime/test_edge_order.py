@@ -87,3 +87,18 @@ def test_whatever_holders_repeat_the_reader_sees_each_record_once(lengths: list[
     seen = [record.seq for record in map(order.accept, stream) if record is not None]  # type: ignore[arg-type]
     assert seen == list(range(written))
     assert order.ended
+
+
+def test_after_a_redo_only_what_is_written_again_counts() -> None:
+    order = EdgeOrder(EDGE)
+    for record in (opened(1), chunk(0), chunk(1)):
+        order.accept(record)
+    order.redo(1)
+    for old in (chunk(2), chunk(3), end(4)):
+        assert order.accept(old) is None
+    assert not order.ended
+    order.accept(opened(2, seq=1))
+    assert order.accept(chunk(1, epoch=2)) == chunk(1, epoch=2)
+    assert order.accept(chunk(2, epoch=2)) == chunk(2, epoch=2)
+    order.accept(end(3, epoch=2))
+    assert order.ended

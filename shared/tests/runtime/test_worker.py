@@ -206,8 +206,8 @@ async def test_cancelling_stops_the_handler_and_frees_its_slot() -> None:
     async with stage(handler) as one:
         await one.submit("r")
         await started.wait()
-        one.worker.cancel("r")
-        one.worker.cancel("r")
+        await one.worker.forget("r")
+        await one.worker.forget("r")
         await one.idle()
         assert stopped.is_set()
         assert one.hosted.running == {}
@@ -316,3 +316,103 @@ async def test_no_more_requests_run_than_there_are_slots() -> None:
         for number in range(5):
             assert isinstance((await one.ended(f"r{number}"))[-1], End)
         assert most == SPEC.slots
+
+
+async def crash(one: Stage, request_id: str, epoch: int) -> None:
+    """What an instance leaves that ended without a word."""
+    messages = await one.bus.read(one.subject(request_id))
+    last = messages[-1].sequence if messages else 0
+    opened = Opened(request_id=request_id, edge="thinker-gateway", epoch=epoch, instance=f"dead-{epoch}")
+    await one.bus.append(one.subject(request_id), encode(opened), {}, expected=last)
+
+
+async def test_a_request_that_ended_two_instances_runs_alone() -> None:
+    together: list[int] = []
+    running, go = set[str](), asyncio.Event()
+
+    async def handler(context: RequestContext[Any], _work: Any) -> None:
+        running.add(context.request_id)
+        if context.request_id == "suspect":
+            together.append(len(running))
+            go.set()
+            await asyncio.sleep(0.05)
+            together.append(len(running))
+        else:
+            await asyncio.sleep(0.05)
+        running.discard(context.request_id)
+        await context.output("gateway").finish()
+
+    async with stage(handler) as one:
+        await crash(one, "suspect", 1)
+        await crash(one, "suspect", 2)
+        await one.submit("good1")
+        await one.submit("suspect")
+        await one.submit("good2")
+        for request_id in ("suspect", "good1", "good2"):
+            assert isinstance((await one.ended(request_id))[-1], End)
+        assert together == [1, 1]
+
+
+async def test_a_request_that_ended_three_instances_is_poison() -> None:
+    called = False
+
+    async def handler(_context: RequestContext[Any], _work: Any) -> None:
+        nonlocal called
+        called = True
+
+    async with stage(handler) as one:
+        for epoch in (1, 2, 3):
+            await crash(one, "r", epoch)
+        await one.submit("r")
+        last = (await one.ended("r"))[-1]
+        assert isinstance(last, Failed)
+        assert (last.failure.code, last.failure.status, last.failure.retryable) == ("poisoned", 500, False)
+        assert not called
+        assert one.metrics.value(names.POISONED, model="m") == 1
+
+
+async def test_work_that_has_ended_is_kept_until_the_request_is_over() -> None:
+    async def handler(context: RequestContext[Any], _work: Any) -> None:
+        await context.output("gateway").finish()
+
+    async with stage(handler) as one:
+        await one.submit("r")
+        await one.ended("r")
+        assert [request_id for request_id, _ in one.worker.held()] == ["r"]
+        assert one.hosted.running == {}
+        await one.worker.forget("r")
+        assert one.worker.held() == ()
+
+
+@pytest.mark.parametrize("while_running", [True, False])
+async def test_an_edge_is_written_again_from_where_it_is_needed(while_running: bool) -> None:
+    runs, go = 0, asyncio.Event()
+
+    async def handler(context: RequestContext[Any], _work: Any) -> None:
+        nonlocal runs
+        runs += 1
+        position = len(context.output("gateway").earlier)
+        await say(context, *(f"{word}{runs}" for word in "abcd"[position:]))
+        if runs == 1 and while_running:
+            await go.wait()
+        await context.output("gateway").finish()
+
+    async with stage(handler) as one:
+        await one.submit("r")
+        if while_running:
+            async with asyncio.timeout(5):
+                while len(await one.records("r")) < 5:
+                    await asyncio.sleep(0.005)
+        else:
+            await one.ended("r")
+        one.worker.redo("r", "no-such-edge", 0)
+        one.worker.redo("r", "thinker-gateway", 2)
+        async with asyncio.timeout(5):
+            while not isinstance((await one.records("r"))[-1], End) or runs < 2:
+                await asyncio.sleep(0.005)
+        assert words(await one.records("r")) == ["a1", "b1", "c1", "d1", "c2", "d2"]
+        records = await one.records("r")
+        assert [record.seq for record in records if isinstance(record, TextDelta)] == [0, 1, 2, 3, 2, 3]
+        assert isinstance(records[-1], End)
+        assert records[-1].count == 4
+        assert runs == 2

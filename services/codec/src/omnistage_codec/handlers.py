@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from omnistage.contracts import AudioDelta, DecodeFrames, FrameChunk, Payload
+from omnistage.errors import TensorError
 from omnistage.observability import names
 from omnistage.runtime.context import RequestContext
 from omnistage.runtime.worker import Handlers
@@ -67,17 +68,24 @@ class _Blocks:
 
 async def _arriving(context: Context, blocks: _Blocks, *, first_segment: int) -> AsyncGenerator[Frames, None]:
     """The frames from a segment on; blocks of those before it may be gone, and nobody needs them."""
-    async for record in await context.input():
-        if isinstance(record, FrameChunk) and record.segment >= first_segment:
-            blocks.hold(record.segment, record.payload)
-            context.metrics.add(names.FRAMES, record.frames, model=context.engine_key)
-            yield Frames(
-                frames=await context.unpack(record.payload, borrow=True),
-                segment=record.segment,
-                segment_frame=record.segment_frame,
-                segment_end=record.segment_end,
-                text=record.text,
-            )
+    reader = await context.input()
+    async for record in reader:
+        if not isinstance(record, FrameChunk) or record.segment < first_segment:
+            continue
+        try:
+            frames = await context.unpack(record.payload, borrow=True)
+        except TensorError:
+            await reader.ask_again(record.seq)
+            continue
+        blocks.hold(record.segment, record.payload)
+        context.metrics.add(names.FRAMES, record.frames, model=context.engine_key)
+        yield Frames(
+            frames=frames,
+            segment=record.segment,
+            segment_frame=record.segment_frame,
+            segment_end=record.segment_end,
+            text=record.text,
+        )
 
 
 HANDLERS: Handlers = {DecodeFrames: decode_frames}

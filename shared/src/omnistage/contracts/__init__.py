@@ -18,11 +18,12 @@ from omnistage.contracts.common import (
     Opened,
     Payload,
     Record,
+    Released,
     TensorRef,
     Work,
     payload_nbytes,
 )
-from omnistage.contracts.control import Cancel, Control, Drain, EngineStatus, Forget, Ping, Presence
+from omnistage.contracts.control import Cancel, Control, Drain, EngineStatus, Forget, Ping, Presence, Redo
 from omnistage.contracts.output import AudioDelta, FinishReason, TextDelta, TextDone, TokenLogprob
 from omnistage.contracts.talker import SpeakText, SpeechOptions, TextChunk
 from omnistage.contracts.thinker import ChatMessage, GenerateText, Sampling
@@ -30,13 +31,13 @@ from omnistage.contracts.thinker import ChatMessage, GenerateText, Sampling
 AnyWork = GenerateText | SpeakText | DecodeFrames
 """Class "work"."""
 
-FeedRecord = Opened | End | Failed | TextChunk | FrameChunk
+FeedRecord = Opened | Released | End | Failed | TextChunk | FrameChunk
 """Class "feed": what stages send one another."""
 
-OutRecord = Opened | End | Failed | TextDelta | TextDone | AudioDelta
+OutRecord = Opened | Released | End | Failed | TextDelta | TextDone | AudioDelta
 """Class "out": what the gateway receives."""
 
-AnyRecord = Opened | End | Failed | TextChunk | FrameChunk | TextDelta | TextDone | AudioDelta
+AnyRecord = Opened | Released | End | Failed | TextChunk | FrameChunk | TextDelta | TextDone | AudioDelta
 
 _encoder = msgspec.msgpack.Encoder()
 _work = msgspec.msgpack.Decoder(AnyWork)
@@ -105,6 +106,8 @@ __all__ = [
     "Ping",
     "Presence",
     "Record",
+    "Redo",
+    "Released",
     "Sampling",
     "SpeakText",
     "SpeechOptions",

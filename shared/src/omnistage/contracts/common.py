@@ -107,9 +107,16 @@ class Record(Message, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Opened(Record, frozen=True, kw_only=True, omit_defaults=True, tag="opened"):
-    """A holder takes the log. From here on the server refuses the holders before it."""
+    """A holder takes the log. From here on the server refuses the holders before it.
+
+    Its `seq` says where it goes on: data records from there on, if there are any, are written again.
+    """
 
     instance: str
+
+
+class Released(Record, frozen=True, kw_only=True, omit_defaults=True, tag="released"):
+    """A holder gives the log up in order (drain, hand-over). An `opened` without it or an end means a crash."""
 
 
 class End(Record, frozen=True, kw_only=True, omit_defaults=True, tag="end"):

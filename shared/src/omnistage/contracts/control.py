@@ -24,6 +24,19 @@ class Forget(Message, frozen=True, kw_only=True, omit_defaults=True, tag="forget
     request_id: str
 
 
+class Redo(Message, frozen=True, kw_only=True, omit_defaults=True, tag="redo"):
+    """The payload of a record is gone: whoever holds the edge's source writes the edge again from there.
+
+    Attributes:
+        edge: name of the edge.
+        seq: the first record that is needed again.
+    """
+
+    request_id: str
+    edge: str
+    seq: int
+
+
 class Ping(Message, frozen=True, kw_only=True, omit_defaults=True, tag="ping"):
     """Ask every instance for its presence at once."""
 
@@ -82,4 +95,4 @@ class Presence(Message, frozen=True, kw_only=True, omit_defaults=True, tag="pres
     locality: str = ""
 
 
-Control = Cancel | Forget | Ping | Drain | Presence
+Control = Cancel | Forget | Redo | Ping | Drain | Presence

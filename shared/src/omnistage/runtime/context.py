@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from omnistage.contracts import AnyWork, Payload, Work, encode
@@ -11,6 +13,7 @@ from omnistage.pipelines import GATEWAY, Edge, Pipeline, pipeline
 from omnistage.runtime.edges import EdgeReader, EdgeWriter
 from omnistage.runtime.meta import Meta
 from omnistage.runtime.neighbours import Neighbours
+from omnistage.runtime.patience import patiently
 from omnistage.runtime.tasks import together
 from omnistage.runtime.telemetry import Telemetry, trace_headers
 from omnistage.tensors import Array
@@ -102,7 +105,12 @@ class RequestContext(Generic[E]):
             raise StageFailed(f"node {self._work.node} of pipeline {self._graph.name} has {len(edges)} input edges")
         edge = edges[0]
         reader = EdgeReader(
-            self._bus, self._subject(edge), edge=edge.name, idle_s=self._input_idle_s, arrived=self._telemetry.hop
+            self._bus,
+            self._subject(edge),
+            request_id=self.request_id,
+            edge=edge.name,
+            idle_s=self._input_idle_s,
+            arrived=self._telemetry.hop,
         )
         await reader.open()
         return reader
@@ -122,7 +130,7 @@ class RequestContext(Generic[E]):
             return
         node = self._graph.node(work.node)
         subject = self._bus.subjects.work(node.service, work.route[work.node], work.request_id)
-        await self._bus.publish_work(subject, encode(work), trace_headers(self.meta))
+        await patiently(lambda: self._bus.publish_work(subject, encode(work), trace_headers(self.meta)))
         self._started.add(work.node)
 
     async def pack(self, array: Array, destination: str) -> Payload:
@@ -142,8 +150,12 @@ class RequestContext(Generic[E]):
 
     # What follows is the worker's.
 
-    async def enter(self, tombstones: KeyValue) -> None:
+    async def enter(self, tombstones: KeyValue, redo: Mapping[str, int] | None = None) -> None:
         """Take over every output edge.
+
+        Args:
+            tombstones: requests that are over.
+            redo: edge name -> the data record from which on it is to be written again.
 
         Raises:
             DeadlineExceeded: nobody waits any more.
@@ -161,10 +173,16 @@ class RequestContext(Generic[E]):
                     instance=self._instance,
                     meta=self.meta,
                 )
-        if await tombstones.get(self.request_id) is not None:
+        if await patiently(lambda: tombstones.get(self.request_id)) is not None:
             raise Cancelled("the request is over")
-        await together(*(writer.open() for writer in self._writers.values()))
+        wanted = redo or {}
+        await together(*(patiently(partial(writer.open, wanted.get(writer.edge))) for writer in self._writers.values()))
         self.resumed = any(writer.earlier for writer in self._writers.values())
+
+    @property
+    def crashes(self) -> int:
+        """How many holders of this node's work ended without a word before this one."""
+        return max((writer.crashes for writer in self._writers.values()), default=0)
 
     @property
     def writers(self) -> tuple[EdgeWriter, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from omnistage.contracts import Cancel, Drain, Forget, Ping, decode_control
+from omnistage.contracts import Cancel, Drain, Forget, Ping, Redo, decode_control
 from omnistage.observability import get_logger
 from omnistage.transport import Bus, Message, Subscription
 
@@ -20,6 +20,7 @@ class ControlActions:
 
     cancel: Callable[[str], Awaitable[None]]
     forget: Callable[[str], Awaitable[None]]
+    redo: Callable[[str, str, int], None]
     ping: Callable[[], Awaitable[None]]
     drain: Callable[[], Awaitable[None]]
 
@@ -57,6 +58,8 @@ class ControlListener:
                 await self._actions.cancel(request_id)
             case Forget(request_id=request_id):
                 await self._actions.forget(request_id)
+            case Redo(request_id=request_id, edge=edge, seq=seq):
+                self._actions.redo(request_id, edge, seq)
             case Ping():
                 await self._actions.ping()
             case Drain(instance=instance) if instance == self._instance:

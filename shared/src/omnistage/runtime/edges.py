@@ -4,15 +4,33 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
-from omnistage.contracts import AnyRecord, End, Failed, Failure, Opened, Record, decode_record, encode
-from omnistage.errors import Fenced, InputStarved, StageFailed
+from omnistage.contracts import (
+    AnyRecord,
+    End,
+    Failed,
+    Failure,
+    Opened,
+    Record,
+    Redo,
+    Released,
+    decode_record,
+    encode,
+)
+from omnistage.errors import BusUnavailable, Fenced, InputStarved, StageFailed
 from omnistage.runtime.failures import to_error
+from omnistage.runtime.history import EdgeHistory
 from omnistage.runtime.meta import Meta, sent_now
+from omnistage.runtime.patience import patiently
 from omnistage.transport import Bus, Log
 
 _OPEN_ATTEMPTS = 8
+
+MAX_REDOS = 3
+"""How often a reader has lost payloads written again."""
+
+RecordT = TypeVar("RecordT", bound=Record)
 
 
 class EdgeWriter:
@@ -22,6 +40,8 @@ class EdgeWriter:
         self.edge = edge
         self.epoch = 0
         self.finished = False
+        self.crashes = 0
+        """Holders before this one that ended without a word."""
         self.earlier: list[Record] = []
         """Data records that earlier holders wrote, in order: what a resumed stage must not emit again."""
         self._bus = bus
@@ -32,40 +52,37 @@ class EdgeWriter:
         self._last = 0
         self._count = 0
 
-    async def open(self) -> None:
-        """Read what the log holds and take it over.
+    async def open(self, redo_from: int | None = None) -> None:
+        """Read what the log holds and take it over; a finished log is left as it is.
+
+        Args:
+            redo_from: take it over in any case, and write data records from this position on again.
 
         Raises:
             Fenced: other holders kept winning the race for it.
         """
         for _ in range(_OPEN_ATTEMPTS):
-            await self._recall()
+            await self._recall(redo_from)
             if self.finished:
                 return
-            opened = Opened(
-                request_id=self._request_id, edge=self.edge, epoch=self.epoch, instance=self._instance, seq=self._count
-            )
             try:
-                self._last = await self._bus.append(self._subject, encode(opened), self._headers, expected=self._last)
+                await self._append(self._record(Opened, instance=self._instance))
             except Fenced:
                 continue
             return
         raise Fenced(f"edge {self.edge} is contested")
 
-    async def _recall(self) -> None:
+    async def _recall(self, redo_from: int | None) -> None:
         messages = await self._bus.read(self._subject)
-        self.earlier = []
-        self.epoch = 0
+        history = EdgeHistory.of(decode_record(message.body) for message in messages)
+        if redo_from is not None:
+            history.rewind(redo_from)
         self._last = messages[-1].sequence if messages else 0
-        for message in messages:
-            record = decode_record(message.body)
-            self.epoch = max(self.epoch, record.epoch)
-            if isinstance(record, End | Failed):
-                self.finished = True
-            elif not isinstance(record, Opened):
-                self.earlier.append(record)
-        self.epoch += 1
-        self._count = len(self.earlier)
+        self.epoch = history.epoch + 1
+        self.finished = history.finished
+        self.crashes = history.crashes
+        self.earlier = history.data
+        self._count = len(history.data)
 
     async def send(self, kind: type[Record], **fields: Any) -> None:
         """Append a data record; request_id, edge, epoch and seq are filled in.
@@ -73,30 +90,46 @@ class EdgeWriter:
         Raises:
             Fenced: another holder has taken over, or the request is gone: stop without a word.
         """
-        await self._append(
-            kind(request_id=self._request_id, edge=self.edge, epoch=self.epoch, seq=self._count, **fields)
-        )
+        await self._append(self._record(kind, **fields))
         self._count += 1
 
     async def finish(self) -> None:
         """Append the end with the count of data records. Idempotent."""
         if not self.finished:
-            await self._append(
-                End(request_id=self._request_id, edge=self.edge, epoch=self.epoch, seq=self._count, count=self._count)
-            )
+            await self._append(self._record(End, count=self._count))
             self.finished = True
 
     async def fail(self, failure: Failure) -> None:
         """Append an error as the end. Idempotent."""
         if not self.finished:
-            await self._append(
-                Failed(request_id=self._request_id, edge=self.edge, epoch=self.epoch, seq=self._count, failure=failure)
-            )
+            await self._append(self._record(Failed, failure=failure))
             self.finished = True
 
+    async def release(self) -> None:
+        """Say that this holder gives the edge up in order, if it is still open."""
+        if self.epoch and not self.finished:
+            await self._append(self._record(Released))
+
+    def _record(self, kind: type[RecordT], **fields: Any) -> RecordT:
+        return kind(request_id=self._request_id, edge=self.edge, epoch=self.epoch, seq=self._count, **fields)
+
     async def _append(self, record: Record) -> None:
-        headers = {**self._headers, **sent_now()}
-        self._last = await self._bus.append(self._subject, encode(record), headers, expected=self._last)
+        """Append, however long the broker is away; the request's deadline ends the wait.
+
+        When the broker does not answer it may have stored the record all the same: the log tells.
+        """
+        body, headers = encode(record), {**self._headers, **sent_now()}
+        while True:
+            try:
+                self._last = await self._bus.append(self._subject, body, headers, expected=self._last)
+            except BusUnavailable:
+                stored = await patiently(lambda: self._bus.read(self._subject, after=self._last))
+                if not stored:
+                    continue
+                if len(stored) > 1 or stored[0].body != body:
+                    raise Fenced(f"edge {self.edge} was taken over while the broker was away") from None
+                self._last = stored[0].sequence
+            return
 
 
 class EdgeReader:
@@ -111,12 +144,15 @@ class EdgeReader:
         bus: Bus,
         subject: str,
         *,
+        request_id: str,
         edge: str,
         idle_s: float,
         arrived: Callable[[str, Mapping[str, str]], None] = lambda edge, headers: None,
     ) -> None:
         self.edge = edge
         self._arrived = arrived
+        self._asked = 0
+        self._request_id = request_id
         self._bus = bus
         self._subject = subject
         self._idle_s = idle_s
@@ -131,6 +167,19 @@ class EdgeReader:
         if self._log is not None:
             await self._log.close()
             self._log = None
+
+    async def ask_again(self, seq: int) -> None:
+        """The payload of this record is gone: have it and all after it written again, and read on from there.
+
+        Raises:
+            StageFailed: that was asked for too often.
+        """
+        self._asked += 1
+        if self._asked > MAX_REDOS:
+            raise StageFailed(f"edge {self.edge}: payloads were lost again and again", code="payload_lost")
+        self._order.redo(seq)
+        redo = Redo(request_id=self._request_id, edge=self.edge, seq=seq)
+        await patiently(lambda: self._bus.send(self._bus.subjects.ctl_request(self._request_id), encode(redo)))
 
     async def __aiter__(self) -> AsyncIterator[Record]:
         if self._log is None:
@@ -163,6 +212,12 @@ class EdgeOrder:
         self.epoch = 0
         self.next_seq = 0
 
+    def redo(self, seq: int) -> None:
+        """From now on only what a later holder writes counts, beginning with this position."""
+        self.epoch += 1
+        self.next_seq = seq
+        self.ended = False
+
     def accept(self, record: AnyRecord) -> Record | None:
         """The record if it is the next piece of data; None if it is not data or was seen already.
 
@@ -173,7 +228,7 @@ class EdgeOrder:
         if record.epoch < self.epoch:
             return None
         self.epoch = record.epoch
-        if isinstance(record, Opened):
+        if isinstance(record, Opened | Released):
             return None
         if isinstance(record, Failed):
             self.ended = True

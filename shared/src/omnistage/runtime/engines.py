@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from omnistage.config import EngineSpec
 from omnistage.contracts import EngineStatus
 from omnistage.errors import ConfigError, OmnistageError
 from omnistage.observability import Metrics, get_logger
+from omnistage.runtime.slots import Slots
 
 _log = get_logger(__name__)
 
@@ -39,11 +39,13 @@ class Loaded:
         engine: what handlers find as `context.engine`.
         voices: voices that it speaks with; empty for engines that do not speak.
         gauges: numbers that describe it, e.g. "speed_min"; announced to gateways.
+        stalled_s: seconds by which its current step exceeds what a step may take; 0 while all is well.
     """
 
     engine: Engine
     voices: tuple[str, ...] = ()
     gauges: Callable[[], Mapping[str, float]] = dict
+    stalled_s: Callable[[], float] = float
 
 
 Load = Callable[[str, EngineSpec, Metrics], Awaitable[Loaded]]
@@ -75,10 +77,10 @@ class HostedEngine:
     running: dict[str, float] = field(default_factory=dict)
     queue: int = 0
     service_s: float = 0.0
-    slots: asyncio.Semaphore = field(init=False)
+    slots: Slots = field(init=False)
 
     def __post_init__(self) -> None:
-        self.slots = asyncio.Semaphore(self.spec.slots)
+        self.slots = Slots(self.spec.slots)
 
     async def load(self, load: Load, metrics: Metrics) -> None:
         """Load and warm the engine. What goes wrong is kept as `detail` and raised."""
@@ -103,6 +105,11 @@ class HostedEngine:
         """Close the engine, if it was loaded."""
         if self.loaded is not None:
             await self.loaded.engine.close()
+
+    @property
+    def stalled_s(self) -> float:
+        """See `Loaded.stalled_s`."""
+        return self.loaded.stalled_s() if self.loaded else 0.0
 
     def began(self, request_id: str) -> None:
         self.running[request_id] = time.monotonic()

@@ -11,7 +11,7 @@ def _tree(root: type[OmnistageError]) -> list[type[OmnistageError]]:
     return [root, *(leaf for branch in root.__subclasses__() for leaf in _tree(branch))]
 
 
-_BY_CODE = {kind.code: kind for kind in reversed(_tree(errors.OmnistageError))}
+_BY_CODE = {kind.code: kind for kind in reversed(_tree(errors.OmnistageError)) if kind.__module__ == errors.__name__}
 _BY_STATUS: dict[int, type[OmnistageError]] = {
     400: errors.InvalidRequest,
     401: errors.Unauthenticated,

@@ -7,17 +7,19 @@ again: a wrong setting, a missing checkpoint).
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from omnistage.config import ModelsFile, ServiceSettings, load_models
 from omnistage.errors import BusError, OmnistageError
 from omnistage.observability import Metrics, get_logger
+from omnistage.runtime.claims import CLAIM_TTL_S, CLAIMS_BUCKET, ClaimBook
 from omnistage.runtime.context import REQUESTS_BUCKET, TOMBSTONE_TTL_S
 from omnistage.runtime.control import ControlActions, ControlListener
 from omnistage.runtime.engines import HostedEngine, Load
@@ -25,7 +27,7 @@ from omnistage.runtime.neighbours import Neighbours
 from omnistage.runtime.presence import Announcer
 from omnistage.runtime.tasks import TaskBag
 from omnistage.runtime.telemetry import Telemetry
-from omnistage.runtime.worker import Handlers, Worker
+from omnistage.runtime.worker import STALL_S, Handlers, Worker
 from omnistage.tensors.plane import TensorPlane, open_plane
 from omnistage.transport import Bus
 from omnistage.transport.connect import connect
@@ -152,6 +154,7 @@ class StageProcess:
             handlers=self._service.handlers,
             telemetry=telemetry,
             neighbours=neighbours,
+            claims=ClaimBook(await bus.key_value(CLAIMS_BUCKET, ttl_s=CLAIM_TTL_S), settings.instance),
             changed=announcer.changed,
         )
         await self._listen(stack, bus, worker, plane, announcer)
@@ -163,17 +166,14 @@ class StageProcess:
     async def _listen(
         self, stack: AsyncExitStack, bus: Bus, worker: Worker, plane: TensorPlane, announcer: Announcer
     ) -> None:
-        async def cancel(request_id: str) -> None:
-            worker.cancel(request_id)
-            await plane.forget(request_id)
-
-        async def forget(request_id: str) -> None:
+        async def over(request_id: str) -> None:
+            await worker.forget(request_id)
             await plane.forget(request_id)
 
         async def drain() -> None:
             self.stop()
 
-        actions = ControlActions(cancel=cancel, forget=forget, ping=announcer.announce, drain=drain)
+        actions = ControlActions(cancel=over, forget=over, redo=worker.redo, ping=announcer.announce, drain=drain)
         control = ControlListener(bus, self._settings.instance, actions)
         await control.start()
         stack.push_async_callback(control.close)
@@ -199,11 +199,18 @@ class StageProcess:
         announcer.state = "ready"
         announcer.changed()
 
+    def _end_if_stuck(self) -> None:
+        for hosted in self._hosted.values():
+            if hosted.stalled_s > 2 * STALL_S:
+                _log.error("engine is stuck", engine=hosted.key, seconds=round(hosted.stalled_s, 1))
+                _leave_at_once()
+
     async def _housekeeping(self, worker: Worker, bus: Bus, plane: TensorPlane, telemetry: Telemetry) -> None:
         period = 0
         while True:
             await asyncio.sleep(1.0)
             period += 1
+            self._end_if_stuck()
             try:
                 for hosted in self._hosted.values():
                     await worker.count_pending(hosted)
@@ -212,6 +219,12 @@ class StageProcess:
             if period % int(_SWEEP_S) == 0:
                 telemetry.reclaimed(await plane.sweep())
             telemetry.refresh(bus, plane, tuple(self._hosted.values()))
+
+
+def _leave_at_once() -> NoReturn:
+    """End the process without waiting for a thread that will never come back."""
+    logging.shutdown()
+    os._exit(EXIT_FAILED)
 
 
 async def _watch_parent(parent_pid: int, stop: Callable[[], None]) -> None:

@@ -36,6 +36,11 @@ class TaskBag:
     def __len__(self) -> int:
         return len(self._tasks)
 
+    @property
+    def closed(self) -> bool:
+        """Whether it takes no more tasks."""
+        return self._closed
+
     def spawn(self, coroutine: Coroutine[Any, Any, Any], name: str = "") -> asyncio.Task[Any]:
         """Start a task and hold it until it is done."""
         if self._closed:

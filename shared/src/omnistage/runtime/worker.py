@@ -1,27 +1,37 @@
 """Claims work, runs handlers, keeps claims alive, and turns whatever happens into the right end.
 
-    claim -> take over the output logs -> handler -> ends are written -> acknowledge
+    claim -> take over the output logs -> handler -> ends are written -> linger -> acknowledge
 
 An error becomes an error record on every edge that has no end yet; a fenced holder stops without a word; a cancelled
-request is dropped; a stop hands running work back to the queue.
+request is dropped; a stop hands running work back to the queue. Work whose edges have ended is kept, without a slot,
+until the gateway is through with the request: a reader may have lost a payload and need the edge written again.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from omnistage.contracts import Work, decode_work
-from omnistage.errors import BusError, Cancelled, DeadlineExceeded, Fenced, OmnistageError, StageFailed
+from omnistage.errors import (
+    BusError,
+    Cancelled,
+    DeadlineExceeded,
+    Fenced,
+    OmnistageError,
+    Poisoned,
+    StageFailed,
+)
 from omnistage.observability import get_logger, names
+from omnistage.pipelines import pipeline
+from omnistage.runtime.claims import ClaimBook
 from omnistage.runtime.context import RequestContext
 from omnistage.runtime.engines import HostedEngine, engine_of
 from omnistage.runtime.failures import to_failure
+from omnistage.runtime.holding import Held, Holdings
 from omnistage.runtime.meta import Meta
 from omnistage.runtime.neighbours import Neighbours
 from omnistage.runtime.tasks import TaskBag
@@ -34,19 +44,14 @@ _log = get_logger(__name__)
 HEARTBEAT_S = 0.4
 """A claim is prolonged this often; the queue gives it to another instance after 1.5 s of silence."""
 
+STALL_S = 2.0
+"""An engine that exceeds its step's time by this much keeps its claims no longer; twice this ends the process."""
+
+CRASHES_ALONE = 2
+"""After so many crashes a request runs alone on its instance; one more makes it poison."""
+
 Handler = Callable[[RequestContext[Any], Any], Awaitable[None]]
 Handlers = Mapping[type[Work], Handler]
-
-
-@dataclass
-class _Held:
-    """A claim that runs."""
-
-    claim: Claim
-    task: asyncio.Task[None]
-    over: bool = False
-    """Set when the request was cancelled: nothing more is to be written for it."""
-    began: float = field(default_factory=time.monotonic)
 
 
 class Worker:
@@ -63,6 +68,7 @@ class Worker:
         handlers: Handlers,
         telemetry: Telemetry,
         neighbours: Neighbours,
+        claims: ClaimBook | None = None,
         input_idle_s: float = 60.0,
         changed: Callable[[], None] = lambda: None,
     ) -> None:
@@ -74,10 +80,12 @@ class Worker:
         self._handlers = handlers
         self._telemetry = telemetry
         self._neighbours = neighbours
+        self._claims = claims
         self._input_idle_s = input_idle_s
         self._changed = changed
-        self._held: dict[str, _Held] = {}
+        self._holdings = Holdings()
         self._requests = TaskBag("request")
+        self._notes = TaskBag("claim book")
         self._loops = TaskBag("claims", on_error=self._loop_failed)
         self._queues: dict[str, WorkQueue] = {}
         self.failed = asyncio.Event()
@@ -85,7 +93,11 @@ class Worker:
 
     @property
     def running(self) -> tuple[str, ...]:
-        return tuple(self._held)
+        return self._holdings.running
+
+    def held(self) -> tuple[tuple[str, Meta], ...]:
+        """Every request that this instance holds, running or lingering, and its facts."""
+        return tuple((held.work.request_id, held.meta) for held in self._holdings)
 
     async def serve(self, hosted: HostedEngine) -> None:
         """Begin to claim work for a loaded engine."""
@@ -93,47 +105,60 @@ class Worker:
         self._queues[hosted.key] = queue
         if not self._loops:
             self._loops.spawn(self._heartbeats(), "heartbeats")
-        self._loops.spawn(self._claims(hosted, queue), hosted.key)
+        self._loops.spawn(self._claim_work(hosted, queue), hosted.key)
 
     async def count_pending(self, hosted: HostedEngine) -> None:
         """Refresh how many items wait for this engine."""
         if hosted.key in self._queues:
             hosted.queue = await self._queues[hosted.key].pending()
 
-    def cancel(self, request_id: str) -> None:
-        """Drop a request, whatever it is doing. Idempotent."""
-        held = self._held.get(request_id)
-        if held is not None and not held.over:
+    async def forget(self, request_id: str) -> None:
+        """The request is over: drop it, whatever it is doing. Idempotent."""
+        for held in self._holdings.of_request(request_id):
             held.over = True
-            held.task.cancel()
+            if held.task is not None:
+                held.task.cancel()
+            else:
+                await self._let_go(held)
+
+    def redo(self, request_id: str, edge: str, seq: int) -> None:
+        """Write an edge of ours again from a record on, if we hold the request."""
+        for held in self._holdings.of_request(request_id):
+            if edge in held.edges_out and not held.over:
+                held.redo[edge] = min(seq, held.redo.get(edge, seq))
+                if held.task is not None:
+                    held.task.cancel()
+                else:
+                    self._requests.spawn(self._again(held), f"redo {request_id}")
 
     async def drain(self, timeout_s: float) -> None:
         """Claim no more, let what runs finish for a while, hand the rest back."""
-        await self._loops_but_heartbeats()
-        await self._requests.wait(timeout_s)
-        await self._requests.close()
-        await self._loops.close()
-        for queue in self._queues.values():
-            await queue.close()
-
-    async def _loops_but_heartbeats(self) -> None:
         for task in self._loops.named(*self._queues):
             task.cancel()
             await asyncio.wait({task})
+        await self._requests.wait(timeout_s)
+        await self._requests.close()
+        for held in list(self._holdings):
+            await self._give_back(held)
+        await self._loops.close()
+        await self._notes.wait(1.0)
+        await self._notes.close()
+        for queue in self._queues.values():
+            await queue.close()
 
     def _loop_failed(self, error: BaseException) -> None:
         self.failure = error
         self.failed.set()
 
-    async def _claims(self, hosted: HostedEngine, queue: WorkQueue) -> None:
+    async def _claim_work(self, hosted: HostedEngine, queue: WorkQueue) -> None:
         while True:
-            await hosted.slots.acquire()
+            await hosted.slots.reserve()
             try:
                 claim = await self._next(queue)
             except BaseException:
-                hosted.slots.release()
+                hosted.slots.cancel_reservation()
                 raise
-            self._requests.spawn(self._run(hosted, claim), claim.message.subject)
+            self._requests.spawn(self._take(hosted, claim), claim.message.subject)
 
     async def _next(self, queue: WorkQueue) -> Claim:
         while True:
@@ -143,93 +168,116 @@ class Worker:
                 _log.warning("cannot claim work", code=error.code)
                 await asyncio.sleep(0.2)
 
-    async def _run(self, hosted: HostedEngine, claim: Claim) -> None:
+    async def _take(self, hosted: HostedEngine, claim: Claim) -> None:
+        """A claim with a reserved slot: read it and run it."""
         try:
-            work, meta = await self._read(claim)
+            work = decode_work(claim.message.body)
+            if type(work) not in self._handlers:
+                raise ValueError(f"the {self._service} does not answer {type(work).__name__}")
+            meta = Meta.from_headers(claim.message.headers)
         except (msgspec.MsgspecError, ValueError) as error:
-            hosted.slots.release()
-            await self._bury(hosted, claim, str(error))
+            hosted.slots.cancel_reservation()
+            await self._bury(hosted.key, claim, str(error))
             return
+        edges = frozenset(edge.name for edge in pipeline(work.pipeline).out_of(work.node))
+        held = Held(claim=claim, work=work, meta=meta, hosted=hosted, edges_out=edges)
+        self._telemetry.queue_wait(hosted.key, claim.message.headers)
+        if self._claims is not None:
+            held.note = self._notes.spawn(self._claims.enter(work.request_id, hosted.key, claim))
+        await self._run(held)
+
+    async def _again(self, held: Held) -> None:
+        await held.hosted.slots.reserve()
+        await self._run(held)
+
+    async def _run(self, held: Held) -> None:
+        """Run the handler in the slot that the caller has reserved, then decide what becomes of the claim."""
         task = asyncio.current_task()
         assert task is not None
-        held = _Held(claim, task)
-        self._held[work.request_id] = held
-        self._telemetry.queue_wait(hosted.key, claim.message.headers)
-        hosted.began(work.request_id)
+        held.task = task
+        self._holdings.add(held)
+        try:
+            await held.hosted.slots.enter()
+        except asyncio.CancelledError:
+            held.task = None
+            if not (held.over or held.redo):
+                await asyncio.shield(self._give_back(held))
+                raise
+            _uncancel()
+        else:
+            await self._run_entered(held)
+        if held.over:
+            await asyncio.shield(self._let_go(held))
+        elif held.redo:
+            self._requests.spawn(self._again(held), f"redo {held.work.request_id}")
+
+    async def _run_entered(self, held: Held) -> None:
+        held.hosted.began(held.work.request_id)
         self._changed()
         try:
-            await self._settle(hosted, held, work, meta)
+            await self._settle(held)
         finally:
-            if self._held.get(work.request_id) is held:
-                del self._held[work.request_id]
-            hosted.ended(work.request_id)
-            hosted.slots.release()
+            held.task = None
+            held.hosted.ended(held.work.request_id)
+            held.hosted.slots.leave()
             self._changed()
 
-    async def _read(self, claim: Claim) -> tuple[Work, Meta]:
-        work = decode_work(claim.message.body)
-        if type(work) not in self._handlers:
-            raise ValueError(f"the {self._service} does not answer {type(work).__name__}")
-        return work, Meta.from_headers(claim.message.headers)
-
-    async def _bury(self, hosted: HostedEngine, claim: Claim, reason: str) -> None:
-        """A message that nobody can read: kept for people, removed from the queue."""
-        request_id = claim.message.subject.rsplit(".", 1)[-1]
-        _log.error("unreadable work", request_id=request_id, engine=hosted.key)
-        self._telemetry.metrics.add(names.POISONED, model=hosted.key)
-        await self._bus.bury(self._service, hosted.key, request_id, claim.message.body, reason)
-        await claim.ack()
-
-    async def _settle(self, hosted: HostedEngine, held: _Held, work: Work, meta: Meta) -> None:
-        """Run the handler and decide what becomes of the claim."""
-        context: RequestContext[Any] = RequestContext(
-            bus=self._bus,
-            plane=self._plane,
-            engine=engine_of(hosted),
-            instance=self._instance,
-            work=work,
-            meta=meta,
-            input_idle_s=self._input_idle_s,
-            telemetry=self._telemetry,
-            neighbours=self._neighbours,
-        )
-        claim = held.claim
-        with self._telemetry.work(work, meta, hosted.key, claim.deliveries) as outcome:
+    async def _settle(self, held: Held) -> None:
+        redo, held.redo = held.redo, {}
+        context = self._context(held)
+        engine = held.hosted.key
+        with self._telemetry.work(held.work, held.meta, engine, held.claim.deliveries) as outcome:
             try:
-                await self._handle(context, work, outcome)
+                await self._handle(context, held, redo, outcome)
             except asyncio.CancelledError:
-                if held.over:
-                    outcome("cancelled")
-                    await asyncio.shield(claim.ack())
+                if held.over or held.redo:
+                    outcome("cancelled" if held.over else "redo")
+                    _uncancel()
                     return
                 outcome("handed_over")
-                await asyncio.shield(claim.nak())
+                await asyncio.shield(self._hand_over(context, held))
                 raise
             except Fenced:
                 outcome("fenced")
-                return
+                self._holdings.remove(held)
+                self._strike(held)
             except Cancelled:
                 outcome("cancelled")
+                held.over = True
             except OmnistageError as error:
                 outcome(error.code)
                 await self._fail(context, error)
             except Exception as error:  # noqa: BLE001 - a handler's bug must fail its request and nothing else
                 outcome("internal_error")
-                _log.exception("handler failed", request_id=work.request_id, engine=hosted.key)
+                _log.exception("handler failed", request_id=held.work.request_id, engine=engine)
                 await self._fail(context, error)
             else:
                 outcome("ok")
-            await claim.ack()
 
-    async def _handle(self, context: RequestContext[Any], work: Work, outcome: Outcome) -> None:
-        await context.enter(self._tombstones)
-        outcome.resumed = context.resumed
-        if context.writers and all(writer.finished for writer in context.writers):
-            return
-        limit = asyncio.timeout(max(0.0, context.meta.remaining_s))
+    def _context(self, held: Held) -> RequestContext[Any]:
+        return RequestContext(
+            bus=self._bus,
+            plane=self._plane,
+            engine=engine_of(held.hosted),
+            instance=self._instance,
+            work=held.work,
+            meta=held.meta,
+            input_idle_s=self._input_idle_s,
+            telemetry=self._telemetry,
+            neighbours=self._neighbours,
+        )
+
+    async def _handle(
+        self, context: RequestContext[Any], held: Held, redo: Mapping[str, int], outcome: Outcome
+    ) -> None:
+        limit = asyncio.timeout(max(0.0, held.meta.remaining_s))
         try:
             async with limit:
-                await self._handlers[type(work)](context, work)
+                await context.enter(self._tombstones, redo)
+                outcome.resumed = context.resumed
+                if context.writers and all(writer.finished for writer in context.writers):
+                    return
+                await self._guarded(context, held)
         except TimeoutError:
             if not limit.expired():
                 raise
@@ -237,6 +285,20 @@ class Worker:
         unfinished = [writer.edge for writer in context.writers if not writer.finished]
         if unfinished:
             raise StageFailed(f"the handler left {', '.join(unfinished)} without an end")
+
+    async def _guarded(self, context: RequestContext[Any], held: Held) -> None:
+        """Run the handler; a request that has ended instances before does not endanger others again."""
+        handler = self._handlers[type(held.work)]
+        if context.crashes < CRASHES_ALONE:
+            await handler(context, held.work)
+            return
+        if context.crashes > CRASHES_ALONE:
+            self._telemetry.metrics.add(names.POISONED, model=held.hosted.key)
+            reason = f"{context.crashes} instances of the {self._service} ended while they ran this request"
+            await self._bus.bury(self._service, held.hosted.key, held.work.request_id, held.claim.message.body, reason)
+            raise Poisoned(reason)
+        async with held.hosted.slots.alone():
+            await handler(context, held.work)
 
     async def _fail(self, context: RequestContext[Any], error: BaseException) -> None:
         failure = to_failure(error, self._service)
@@ -246,11 +308,71 @@ class Worker:
             except Fenced:
                 return
 
+    async def _hand_over(self, context: RequestContext[Any], held: Held) -> None:
+        """Give running work to whoever claims it next, and say in its logs that this was no crash."""
+        for writer in context.writers:
+            try:
+                await writer.release()
+            except BusError:
+                break
+        await self._give_back(held)
+
+    async def _give_back(self, held: Held) -> None:
+        self._holdings.remove(held)
+        try:
+            await held.claim.nak()
+        except BusError as error:
+            _log.warning("cannot give work back", code=error.code, request_id=held.work.request_id)
+        self._strike(held)
+
+    async def _let_go(self, held: Held) -> None:
+        """The request is over: acknowledge and keep nothing."""
+        self._holdings.remove(held)
+        try:
+            await held.claim.ack()
+        except BusError as error:
+            # The gateway has purged the item, or will; a late delivery meets the tombstone.
+            _log.warning("cannot acknowledge work", code=error.code, request_id=held.work.request_id)
+        self._strike(held)
+
+    def _strike(self, held: Held) -> None:
+        """Take the claim out of the book, after it was written in."""
+
+        async def strike(book: ClaimBook, note: asyncio.Task[None]) -> None:
+            await asyncio.wait({note})
+            await book.strike(held.work.request_id, held.hosted.key)
+
+        note, held.note = held.note, None
+        if self._claims is not None and note is not None and not self._notes.closed:
+            self._notes.spawn(strike(self._claims, note))
+
+    async def _bury(self, engine: str, claim: Claim, reason: str) -> None:
+        """A message that nobody can read: kept for people, removed from the queue."""
+        request_id = claim.message.subject.rsplit(".", 1)[-1]
+        _log.error("unreadable work", request_id=request_id, engine=engine)
+        self._telemetry.metrics.add(names.POISONED, model=engine)
+        await self._bus.bury(self._service, engine, request_id, claim.message.body, reason)
+        await claim.ack()
+
     async def _heartbeats(self) -> None:
+        """Prolong claims, but not those of an engine that is stuck: they are another instance's to take."""
         while True:
             await asyncio.sleep(HEARTBEAT_S)
-            for held in list(self._held.values()):
+            for held in list(self._holdings):
+                if held.hosted.stalled_s > STALL_S:
+                    continue
+                if held.task is None and held.meta.remaining_s < -STALL_S:
+                    # Its gateway is gone, or it would have said that the request is over.
+                    await self._let_go(held)
+                    continue
                 try:
                     await held.claim.in_progress()
                 except BusError as error:
                     _log.warning("cannot prolong a claim", code=error.code)
+
+
+def _uncancel() -> None:
+    """The cancellation was ours and is dealt with."""
+    task = asyncio.current_task()
+    assert task is not None
+    task.uncancel()

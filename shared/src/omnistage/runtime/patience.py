@@ -1,0 +1,25 @@
+"""Waiting for a broker that is away."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from omnistage.errors import BusUnavailable
+
+T = TypeVar("T")
+
+_PAUSE_S = 0.1
+
+
+async def patiently(call: Callable[[], Awaitable[T]]) -> T:
+    """The result of a repeatable bus call, however long the broker is away.
+
+    Whoever calls bounds the wait: a request by its deadline, a process by its stop.
+    """
+    while True:
+        try:
+            return await call()
+        except BusUnavailable:
+            await asyncio.sleep(_PAUSE_S)
