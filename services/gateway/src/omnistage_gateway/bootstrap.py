@@ -30,6 +30,7 @@ from omnistage_gateway.dispatch.runner import BusDispatcher, DispatchLimits
 from omnistage_gateway.keyring import Keyring
 from omnistage_gateway.limits import Limits
 from omnistage_gateway.settings import Settings
+from omnistage_gateway.slow_reader import cutting_protocol
 from omnistage_gateway.transcripts import SharedTranscripts
 
 _log = get_logger(__name__)
@@ -37,6 +38,12 @@ _log = get_logger(__name__)
 TRANSCRIPTS_BUCKET = "transcripts"
 PRESENCE_S = 0.5
 """Stages give up a request whose gateway was silent for three of these."""
+
+REFUSE_S = 0.3
+"""How long a connection that has just been made may take to send its request, to be refused in so many words."""
+
+LAST_BYTES_S = 2.0
+"""How long the ends of answers may take to leave when the time for draining is over."""
 
 _SWEEP_EVERY = 5
 
@@ -47,6 +54,11 @@ class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    def stop_listening(self) -> None:
+        """Accept no more connections; those that stand are served on. Idempotent."""
+        for server in self.servers if self.started else ():
+            server.close()
 
 
 class GatewayProcess:
@@ -79,12 +91,25 @@ class GatewayProcess:
             await self._stop.wait()
             announcer.state = "draining"
             await announcer.announce()
-            # Connections that carry nothing are closed at once; those with a request are waited for.
-            server.should_exit = True
-            await dispatcher.drain(0.0 if self._failure else self._settings.drain_s)
-            await dispatcher.close()
-            await self._tasks.wait_for("http", timeout_s=2.0)
+            await self._drain(dispatcher, server)
         return EXIT_FAILED if self._failure else 0
+
+    async def _drain(self, dispatcher: BusDispatcher, server: _Server) -> None:
+        """Take nothing new, finish what was accepted, leave.
+
+        Whoever connects from now on meets another gateway that listens on the same socket, or none; whoever has
+        connected already and sends a request now gets a 503 that says so.
+        """
+        end = asyncio.get_running_loop().time() + (0.0 if self._failure else self._settings.drain_s)
+        server.stop_listening()
+        dispatcher.refuse()
+        if not self._failure:
+            await asyncio.sleep(REFUSE_S)
+        # Connections that carry nothing are closed at once; those with a request are waited for.
+        server.should_exit = True
+        await dispatcher.drain(max(0.0, end - asyncio.get_running_loop().time()))
+        await dispatcher.close()
+        await self._tasks.wait_for("http", timeout_s=max(LAST_BYTES_S, end - asyncio.get_running_loop().time()))
 
     async def _start(self, stack: AsyncExitStack) -> tuple[BusDispatcher, Announcer, _Server]:
         settings = self._settings
@@ -139,6 +164,7 @@ class GatewayProcess:
         )
         config = uvicorn.Config(
             app,
+            http=cutting_protocol(settings.slow_reader_s, lambda: telemetry.metrics.add(names.SLOW_READERS)),
             host=settings.host,
             port=settings.port,
             log_config=None,

@@ -50,13 +50,20 @@ class SpeechJob:
 
 
 def speech_job(
-    request: SpeechRequest, served: Served, facts: Mapping[str, float], *, seed: int, tenant: str
+    request: SpeechRequest,
+    served: Served,
+    facts: Mapping[str, float],
+    *,
+    seed: int,
+    tenant: str,
+    deadline_s: float | None = None,
 ) -> SpeechJob:
     """Check a speech request against its model.
 
     Args:
         facts: what the talker's engine announces; "speed_min" and "speed_max" bound what the voice does natively.
         seed: used if the request has none.
+        deadline_s: the client's own, if it has one; the model's setting is the ceiling.
 
     Raises:
         InvalidRequest: names the field.
@@ -93,7 +100,7 @@ def speech_job(
         seed=as_seed(seed if request.seed is None else request.seed),
         instructions=instructions,
     )
-    plan = _plan(served, spec.graph, partial(_speak, spec.graph.name, speech, request.input), tenant)
+    plan = _plan(served, spec.graph, partial(_speak, spec.graph.name, speech, request.input), tenant, deadline_s)
     _check_size(plan, "input")
     return SpeechJob(
         plan=plan,
@@ -134,13 +141,20 @@ class ChatJob:
 
 
 def chat_job(
-    request: ChatRequest, served: Served, messages: tuple[ChatMessage, ...], *, seed: int, tenant: str
+    request: ChatRequest,
+    served: Served,
+    messages: tuple[ChatMessage, ...],
+    *,
+    seed: int,
+    tenant: str,
+    deadline_s: float | None = None,
 ) -> ChatJob:
     """Check a chat request against its model.
 
     Args:
         messages: the conversation, with references to earlier audio resolved.
         seed: used if the request has none.
+        deadline_s: the client's own, if it has one; the model's setting is the ceiling.
 
     Raises:
         InvalidRequest: names the field.
@@ -160,7 +174,8 @@ def chat_job(
     sampling = _sampling(request, served)
     options = request.stream_options
     plans = tuple(
-        _plan(served, graph, partial(_generate, graph.name, messages, sampling, voice, seed), tenant) for seed in seeds
+        _plan(served, graph, partial(_generate, graph.name, messages, sampling, voice, seed), tenant, deadline_s)
+        for seed in seeds
     )
     _check_size(plans[0], "messages")
     return ChatJob(
@@ -211,14 +226,20 @@ def _check_size(plan: Plan, param: str) -> None:
         )
 
 
-def _plan(served: Served, graph: Pipeline, build: partial[SpeakText] | partial[GenerateText], tenant: str) -> Plan:
+def _plan(
+    served: Served,
+    graph: Pipeline,
+    build: partial[SpeakText] | partial[GenerateText],
+    tenant: str,
+    deadline_s: float | None,
+) -> Plan:
     return Plan(
         model=served.key,
         spec=served.spec,
         pipeline=graph,
         build=build,
         tenant=tenant,
-        deadline_s=served.spec.deadline_s,
+        deadline_s=min(served.spec.deadline_s, deadline_s or served.spec.deadline_s),
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from omnistage.errors import Unavailable
+from omnistage.errors import DeadlineExceeded, Unavailable
 from omnistage_gateway.dispatch.admission import Admission
 from omnistage_gateway.dispatch.line import Line, LineLimits, Ticket
 
@@ -78,7 +78,7 @@ async def test_the_grace_ends_by_itself() -> None:
 async def test_the_deadline_ends_the_wait_by_itself() -> None:
     door, _, _ = admission(1)
     async with await door.enter(ticket()):
-        with pytest.raises(Unavailable, match="deadline"):
+        with pytest.raises(DeadlineExceeded, match="deadline"):
             await door.enter(ticket(within_s=0.02))
     assert (door.waiting, door.running) == (0, 0)
 

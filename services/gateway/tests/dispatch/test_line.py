@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from omnistage.errors import RateLimited, Unavailable
+from omnistage.errors import DeadlineExceeded, RateLimited, Unavailable
 from omnistage_gateway.dispatch.line import Line, LineLimits, Ticket
 
 
@@ -225,7 +225,8 @@ def test_a_request_whose_deadline_passes_while_it_waits_is_refused() -> None:
     world.now = 5.0
     ((ticket, error),) = world.line.step().refused
     assert ticket is late
-    assert isinstance(error, Unavailable)
+    assert isinstance(error, DeadlineExceeded)
+    assert error.status == 504
     assert error.retry_after_s is not None
     assert len(world.line) == 0
 

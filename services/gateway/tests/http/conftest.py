@@ -199,14 +199,16 @@ def stand(make_stand: Callable[..., Stand]) -> Stand:
 
 
 @asynccontextmanager
-async def serving(app: FastAPI) -> AsyncIterator[str]:
+async def serving(app: FastAPI, **options: Any) -> AsyncIterator[str]:
     """The application behind uvicorn on a free port; gives the base URL."""
     # asyncio switches Nagle's algorithm off only on sockets that name their protocol; with it on, the second piece of
     # an answer would wait 40 ms for the first one's acknowledgement.
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
-        config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="on", timeout_graceful_shutdown=5)
+        config = uvicorn.Config(
+            app, log_config=None, access_log=False, lifespan="on", timeout_graceful_shutdown=5, **options
+        )
         server = uvicorn.Server(config)
         task = asyncio.ensure_future(server.serve(sockets=[listener]))
         while not server.started:

@@ -51,7 +51,13 @@ class Admission:
         self._clock = clock
         self._waiters: dict[Ticket, asyncio.Future[None]] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._refusing = False
         self._closed = False
+
+    @property
+    def refusing(self) -> bool:
+        """Whether nobody may join the line any more."""
+        return self._refusing
 
     @property
     def waiting(self) -> int:
@@ -67,7 +73,7 @@ class Admission:
         Raises:
             Unavailable, RateLimited: refused, at the door or later; with retry_after_s.
         """
-        if self._closed:
+        if self._refusing:
             raise _leaving()
         self._line.enter(ticket)
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -94,9 +100,13 @@ class Admission:
             self._resolve(ticket, error)
         self._set_timer(step.wake_at)
 
+    def refuse(self) -> None:
+        """Refuse everybody who comes. Those who wait go on waiting. Idempotent."""
+        self._refusing = True
+
     def close(self) -> None:
         """Refuse everybody who waits or comes. Those who have a place keep it. Idempotent."""
-        self._closed = True
+        self._refusing = self._closed = True
         for ticket in list(self._waiters):
             self._line.leave(ticket)
             self._resolve(ticket, _leaving())

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from omnistage.errors import OmnistageError, RateLimited, Unavailable
+from omnistage.errors import DeadlineExceeded, OmnistageError, RateLimited, Unavailable
 from omnistage_gateway.dispatch.shares import Shares
 
 DEFAULT_COST_S = 1.0
@@ -201,7 +201,7 @@ class Line:
             return Unavailable(missing, code="model_not_ready", retry_after_s=_retry_s(self._limits.grace_s))
         if now >= ticket.deadline:
             wait_s = self.expected_wait_s(ticket)
-            return Unavailable("no slot became free before the request's deadline", retry_after_s=_retry_s(wait_s))
+            return DeadlineExceeded("no slot became free before the request's deadline", retry_after_s=_retry_s(wait_s))
         return None
 
     def _admit(self, now: float) -> list[Ticket]:

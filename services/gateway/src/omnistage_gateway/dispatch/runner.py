@@ -97,6 +97,7 @@ class BusDispatcher:
         self._active: dict[str, _Active] = {}
         self._endings = TaskBag("ending", on_error=self._ending_failed)
         self._closing = asyncio.Event()
+        self._accepted = 0
         self._empty = asyncio.Event()
         self._empty.set()
         self._tombstones: KeyValue | None = None
@@ -111,9 +112,13 @@ class BusDispatcher:
         self._fleet.on_change(self._admission.wake)
         await self._fleet.start()
 
+    def refuse(self) -> None:
+        """Accept no more requests; those that run or wait in line go on. Idempotent."""
+        self._admission.refuse()
+
     async def drain(self, timeout_s: float) -> bool:
-        """Refuse what waits or comes, let what runs finish for a while; False if some still runs then."""
-        self._admission.close()
+        """Accept no more, let what was accepted finish for a while; False if some still runs or waits then."""
+        self.refuse()
         try:
             async with asyncio.timeout(timeout_s):
                 await self._empty.wait()
@@ -166,7 +171,7 @@ class BusDispatcher:
 
     def ready(self) -> tuple[bool, str]:
         """See `interface.Dispatcher.ready`."""
-        return self._fleet.ready()
+        return (False, "shutting down") if self._admission.refusing else self._fleet.ready()
 
     def run(self, plan: Plan, request_id: str) -> AbstractAsyncContextManager[Running]:
         """See `interface.Dispatcher.run`.
@@ -178,17 +183,22 @@ class BusDispatcher:
     @asynccontextmanager
     async def _run(self, plan: Plan, request_id: str) -> AsyncIterator[Running]:
         began = self._clock()
-        place = await self._enter(plan, request_id, began)
-        request = self._request(plan, request_id, began)
-        active = _Active(plan, request, place, began)
-        self._active[request_id] = active
+        self._accepted += 1
         self._empty.clear()
+        active: _Active | None = None
         try:
+            place = await self._enter(plan, request_id, began)
+            request = self._request(plan, request_id, began)
+            active = self._active[request_id] = _Active(plan, request, place, began)
             await request.start()
             yield request
         finally:
             # Nothing is awaited here: a client that left may have cancelled this very task.
-            self._retire(active)
+            if active is not None:
+                self._retire(active)
+            self._accepted -= 1
+            if not self._accepted:
+                self._empty.set()
 
     async def _enter(self, plan: Plan, request_id: str, began: float) -> Place:
         if request_id in self._known:
@@ -280,8 +290,6 @@ class BusDispatcher:
         if request.ended:
             active.place.release()
         self._endings.spawn(self._end(active), request.request_id)
-        if not self._active:
-            self._empty.set()
 
     async def _end(self, active: _Active) -> None:
         request_id = active.request.request_id

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Request, Response
 from omnistage_gateway.answer import Answer
 from omnistage_gateway.body import read_body
 from omnistage_gateway.context import gateway_of
+from omnistage_gateway.deadline import asked_deadline_s
 from omnistage_gateway.openapi import json_operation
 from omnistage_gateway.schemas.speech import SpeechRequest
 from omnistage_gateway.served import find_model, makes_audio, talker_engine
@@ -27,5 +28,12 @@ async def create_speech(request: Request) -> Response:
     served = find_model(gateway.models, body.model)
     request.state.model = served.key
     facts = gateway.dispatcher.facts(talker_engine(served.spec)) if makes_audio(served.spec) else {}
-    job = speech_job(body, served, facts, seed=secrets.randbits(SEED_BITS), tenant=request.state.tenant)
+    job = speech_job(
+        body,
+        served,
+        facts,
+        seed=secrets.randbits(SEED_BITS),
+        tenant=request.state.tenant,
+        deadline_s=asked_deadline_s(request.headers),
+    )
     return Answer(partial(speak, gateway, job, request.state.request_id))

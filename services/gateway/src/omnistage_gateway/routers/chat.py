@@ -12,6 +12,7 @@ from omnistage_gateway.body import read_body
 from omnistage_gateway.chat_answer import complete
 from omnistage_gateway.context import gateway_of
 from omnistage_gateway.conversation import conversation
+from omnistage_gateway.deadline import asked_deadline_s
 from omnistage_gateway.openapi import json_operation
 from omnistage_gateway.schemas.chat import ChatRequest
 from omnistage_gateway.served import find_model
@@ -30,5 +31,12 @@ async def create_chat_completion(request: Request) -> Response:
     served = find_model(gateway.models, body.model)
     request.state.model = served.key
     messages = await conversation(body.messages, gateway.transcripts)
-    job = chat_job(body, served, messages, seed=secrets.randbits(SEED_BITS), tenant=request.state.tenant)
+    job = chat_job(
+        body,
+        served,
+        messages,
+        seed=secrets.randbits(SEED_BITS),
+        tenant=request.state.tenant,
+        deadline_s=asked_deadline_s(request.headers),
+    )
     return Answer(partial(complete, gateway, job, request.state.request_id))
