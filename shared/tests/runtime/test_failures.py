@@ -8,7 +8,6 @@ from omnistage import errors
 from omnistage.contracts import Failure
 from omnistage.runtime.failures import to_error, to_failure
 
-
 KINDS = [
     kind
     for kind in vars(errors).values()

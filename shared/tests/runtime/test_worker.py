@@ -378,10 +378,10 @@ async def test_work_that_has_ended_is_kept_until_the_request_is_over() -> None:
     async with stage(handler) as one:
         await one.submit("r")
         await one.ended("r")
-        assert [request_id for request_id, _ in one.worker.held()] == ["r"]
+        assert one.worker.held == ("r",)
         assert one.hosted.running == {}
         await one.worker.forget("r")
-        assert one.worker.held() == ()
+        assert one.worker.held == ()
 
 
 @pytest.mark.parametrize("while_running", [True, False])

@@ -38,6 +38,7 @@ async def load(key: str, spec: EngineSpec, _metrics: Metrics) -> Loaded:
     return Loaded(
         engine,
         gauges=lambda: {"sample_rate_hz": facts.sample_rate_hz, "frame_rate_hz": facts.frame_rate_hz},
+        stalled_s=lambda: engine.stalled_s,
     )
 
 

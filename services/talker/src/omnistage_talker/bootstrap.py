@@ -44,7 +44,7 @@ async def load(key: str, spec: EngineSpec, _metrics: Metrics) -> Loaded:
         return {"speed_min": slowest, "speed_max": fastest, "frame_rate_hz": model.facts.frame_rate_hz}
 
     engine = SpeechEngine(model, SpeechConfig(slots=spec.slots, threads=settings.threads, pace=settings.pace))
-    return Loaded(engine, voices=model.facts.voices, gauges=gauges)
+    return Loaded(engine, voices=model.facts.voices, gauges=gauges, stalled_s=lambda: engine.stalled_s)
 
 
 def service() -> Service:

@@ -65,7 +65,7 @@ async def load(key: str, spec: EngineSpec, metrics: Metrics) -> Loaded:
 
     path = locate_checkpoint(spec.checkpoint)
     engine = await asyncio.to_thread(partial(TextEngine.load, path, settings, on_step=on_step))
-    return Loaded(engine, gauges=lambda: {"context_tokens": float(engine.context)})
+    return Loaded(engine, gauges=lambda: {"context_tokens": float(engine.context)}, stalled_s=lambda: engine.stalled_s)
 
 
 def service() -> Service:

@@ -24,6 +24,7 @@ from omnistage.runtime.context import REQUESTS_BUCKET, TOMBSTONE_TTL_S
 from omnistage.runtime.control import ControlActions, ControlListener
 from omnistage.runtime.engines import HostedEngine, Load
 from omnistage.runtime.neighbours import Neighbours
+from omnistage.runtime.orphans import OrphanWatch
 from omnistage.runtime.presence import Announcer
 from omnistage.runtime.tasks import TaskBag
 from omnistage.runtime.telemetry import Telemetry
@@ -145,10 +146,11 @@ class StageProcess:
             engines=lambda: [hosted.status() for hosted in self._hosted.values()],
             running=lambda: worker.running,
         )
+        tombstones = await bus.key_value(REQUESTS_BUCKET, ttl_s=TOMBSTONE_TTL_S)
         worker = Worker(
             bus=bus,
             plane=plane,
-            tombstones=await bus.key_value(REQUESTS_BUCKET, ttl_s=TOMBSTONE_TTL_S),
+            tombstones=tombstones,
             service=name,
             instance=settings.instance,
             handlers=self._service.handlers,
@@ -161,6 +163,7 @@ class StageProcess:
         telemetry.serve(settings, lambda: self._readiness(announcer))
         stack.push_async_callback(self._tasks.close)
         self._tasks.spawn(announcer.run(), "presence")
+        self._tasks.spawn(OrphanWatch(bus, tombstones, worker.owners).run(), "orphans")
         return worker, announcer, bus, plane, telemetry
 
     async def _listen(

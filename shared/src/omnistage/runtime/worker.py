@@ -95,9 +95,14 @@ class Worker:
     def running(self) -> tuple[str, ...]:
         return self._holdings.running
 
-    def held(self) -> tuple[tuple[str, Meta], ...]:
-        """Every request that this instance holds, running or lingering, and its facts."""
-        return tuple((held.work.request_id, held.meta) for held in self._holdings)
+    @property
+    def held(self) -> tuple[str, ...]:
+        """Every request that this instance holds, running or lingering."""
+        return tuple(held.work.request_id for held in self._holdings)
+
+    def owners(self) -> dict[str, str]:
+        """The requests that this instance holds and a gateway waits for -> that gateway's instance."""
+        return {held.work.request_id: held.meta.gateway for held in self._holdings if held.meta.gateway}
 
     async def serve(self, hosted: HostedEngine) -> None:
         """Begin to claim work for a loaded engine."""

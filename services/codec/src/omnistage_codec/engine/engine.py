@@ -14,12 +14,16 @@ from numpy.typing import NDArray
 
 from omnistage.errors import StageFailed
 from omnistage.pacing import Pacer
+from omnistage.stall import StallWatch
 from omnistage_codec.engine.batches import Frames, GrowthPolicy, fits
 from omnistage_codec.engine.pcm import to_int16
 from omnistage_codec.engine.read_ahead import ReadAhead
 from omnistage_codec.models.base import WaveFacts, WaveModel
 
 T = TypeVar("T")
+
+STEP_ALLOWED_S = 10.0
+"""No run of a model takes so long on any machine that is of use."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +74,7 @@ class DecodeEngine:
         self._model = model
         self._config = config or DecodeConfig()
         self._pool = ThreadPoolExecutor(self._config.threads, thread_name_prefix="decode")
+        self._watch = StallWatch(STEP_ALLOWED_S)
 
     @property
     def slots(self) -> int:
@@ -159,8 +164,17 @@ class DecodeEngine:
             batch.append(await waiting.take())
         return batch
 
+    @property
+    def stalled_s(self) -> float:
+        """Seconds by which a run of the model exceeds what it may take; 0 while all is well."""
+        return self._watch.stalled_s()
+
     async def _in_pool(self, call: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+        def step() -> T:
+            with self._watch.step():
+                return call()
+
+        return await asyncio.get_running_loop().run_in_executor(self._pool, step)
 
 
 class _Timeline:

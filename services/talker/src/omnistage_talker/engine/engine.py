@@ -12,11 +12,15 @@ from typing import TypeVar
 from omnistage.contracts import SpeechOptions
 from omnistage.errors import InvalidRequest, StageFailed
 from omnistage.pacing import Pacer
+from omnistage.stall import StallWatch
 from omnistage_talker.engine.clauses import ClauseLimits, ClauseSplitter
 from omnistage_talker.engine.groups import FrameGrouper, GroupSizes
 from omnistage_talker.models.base import Clause, FrameArray, SpeechFacts, SpeechModel, Utterance
 
 T = TypeVar("T")
+
+STEP_ALLOWED_S = 10.0
+"""No run of a model takes so long on any machine that is of use."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +72,7 @@ class SpeechEngine:
         self._model = model
         self._config = config or SpeechConfig()
         self._pool = ThreadPoolExecutor(self._config.threads, thread_name_prefix="speak")
+        self._watch = StallWatch(STEP_ALLOWED_S)
 
     @property
     def slots(self) -> int:
@@ -148,8 +153,17 @@ class SpeechEngine:
             raise StageFailed("the model gave no frames for a clause")
         yield _chunk(rest, utterance, segment, position, end=True)
 
+    @property
+    def stalled_s(self) -> float:
+        """Seconds by which a run of the model exceeds what it may take; 0 while all is well."""
+        return self._watch.stalled_s()
+
     async def _in_pool(self, call: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+        def step() -> T:
+            with self._watch.step():
+                return call()
+
+        return await asyncio.get_running_loop().run_in_executor(self._pool, step)
 
 
 def _chunk(frames: FrameArray, utterance: Utterance, segment: int, position: int, *, end: bool) -> SpokenFrames:

@@ -28,6 +28,9 @@ from omnistage_thinker.models.checkpoint import Checkpoint, load_checkpoint
 _LONG_CHARS = 8192
 """From here on a prompt is tokenized in a thread: 1 MiB took 0.5 s, 8 KiB take 3 ms."""
 
+STEP_ALLOWED_S = 10.0
+"""No step takes so long on any machine that is of use."""
+
 
 @dataclass(frozen=True, slots=True)
 class TextEngineSettings:
@@ -205,6 +208,11 @@ class TextEngine:
         if piece is not None:
             yield piece
         yield TextSummary(reason, len(prompt), transcript.num_tokens, cached)
+
+    @property
+    def stalled_s(self) -> float:
+        """Seconds by which the current step exceeds what it may take; 0 while all is well."""
+        return max(0.0, self._core.stalled_s - STEP_ALLOWED_S)
 
     def abort(self, request_id: str) -> None:
         """Stop a request; its iterator raises `Cancelled`. Unknown ids are ignored."""
