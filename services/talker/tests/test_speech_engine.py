@@ -246,3 +246,25 @@ async def test_a_pace_delays_all_but_the_first_frames_and_changes_none(
         await paced.close()
     assert fingerprint(chunks) == fingerprint(unpaced)
     assert waits == pytest.approx([len(chunk.frames) / (2.0 * model.facts.frame_rate_hz) for chunk in chunks[:-1]])
+
+
+async def test_what_was_sent_before_is_neither_given_again_nor_waited_for(
+    model: LetterModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    monkeypatch.setattr("omnistage_talker.engine.engine.Pacer", partial(Pacer, clock=lambda: sum(waits), sleep=sleep))
+    paced = SpeechEngine(model, replace(CONFIG, pace=2.0))
+    try:
+        chunks = await collect(paced.speak(pieces_of(TEXT), OPTIONS))
+        after = next(at for at, chunk in enumerate(chunks) if chunk.segment == 2 and chunk.segment_frame)
+        waits.clear()
+        first = chunks[after]
+        rest = await collect(paced.speak(pieces_of(TEXT), OPTIONS, first_segment=2, first_frame=first.segment_frame))
+    finally:
+        await paced.close()
+    assert fingerprint(rest) == fingerprint(chunks[after:])
+    assert len(waits) == len(rest) - 1

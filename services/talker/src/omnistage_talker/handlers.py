@@ -20,11 +20,10 @@ async def speak_text(context: RequestContext[SpeechEngine], work: SpeakText) -> 
     segment, frame = _position(edge.earlier)
     lenient = work.text is None
     pieces = _arriving(context) if work.text is None else _given(work.text)
-    spoken = context.engine.speak(pieces, work.speech, first_segment=segment, lenient=lenient)
+    spoken = context.engine.speak(pieces, work.speech, first_segment=segment, first_frame=frame, lenient=lenient)
     async with aclosing(pieces), aclosing(spoken):
         async for chunk in spoken:
-            if (chunk.segment, chunk.segment_frame) >= (segment, frame):
-                await _send(context, edge, chunk)
+            await _send(context, edge, chunk)
     await edge.finish()
 
 

@@ -92,7 +92,13 @@ class SpeechEngine:
         await self._in_pool(lambda: list(self._model.speak(utterance, options, segment=0)))
 
     async def speak(
-        self, pieces: AsyncIterator[str], options: SpeechOptions, *, first_segment: int = 0, lenient: bool = False
+        self,
+        pieces: AsyncIterator[str],
+        options: SpeechOptions,
+        *,
+        first_segment: int = 0,
+        first_frame: int = 0,
+        lenient: bool = False,
     ) -> AsyncGenerator[SpokenFrames, None]:
         """Speak one request. Close the iterator (`contextlib.aclosing`) to cancel; a run of the model is let run out.
 
@@ -100,6 +106,7 @@ class SpeechEngine:
             pieces: the text, in any pieces.
             options: voice and manner.
             first_segment: the segment to begin with; those before it are counted but not spoken.
+            first_frame: the frame of that segment to begin with, where an earlier run began a chunk.
             lenient: for text that a model has written: marks of Markdown and what cannot be spoken are left out, and
                 a text with nothing to say gives no segment. Otherwise either is an error, and since each piece is
                 checked before any of it is spoken, a text that comes in one piece is refused before it sounds.
@@ -118,8 +125,9 @@ class SpeechEngine:
                 continue
             if segment >= first_segment:
                 async for chunk in self._speak_segment(utterance, options, segment):
-                    await pacer.release(len(chunk.frames))
-                    yield chunk
+                    if segment > first_segment or chunk.segment_frame >= first_frame:
+                        await pacer.release(len(chunk.frames))
+                        yield chunk
             segment += 1
         if segment == 0 and not lenient:
             raise InvalidRequest("there is nothing in the text that can be spoken", param="input")
