@@ -100,7 +100,9 @@ class Chaos:
             victim = await self._victim(stages)
             if victim is not None:
                 self.kills.append(kill := await self.kill(*victim))
-                print(f"{len(self.kills)}: {kill.instance}, went on after {[hit.went_on_s for hit in kill.hits]} s")
+                print(
+                    f"{len(self.kills)}: {kill.instance}, taken over and gone on after {[(hit.taken_over_s, hit.went_on_s) for hit in kill.hits]} s"
+                )
             await asyncio.sleep(self.chance.uniform(0.05, 0.6))
 
     async def _victim(self, stages: list[str]) -> tuple[Presence, dict[str, str]] | None:
@@ -153,7 +155,7 @@ class Chaos:
         taken = await take_over(self.bus, subject, after, instance, RECOVERY_LIMIT_S)
         if taken is None:
             return Hit(request_id, before.chunks, None, None)
-        return Hit(request_id, before.chunks, taken.opened - at, taken.went_on - at)
+        return Hit(request_id, before.chunks, round(taken.opened - at, 3), round(taken.went_on - at, 3))
 
     def wrong(self) -> list[str]:
         """What did not go as it does undisturbed, in words."""

@@ -43,12 +43,14 @@ def rows(chaos: Chaos) -> list[dict[str, object]]:
 
 def summary(chaos: Chaos) -> str:
     """Percentiles by stage, in seconds."""
-    lines = [f"{'stage':8} {'kills':>5} {'hits':>5}   {'went on':22} {'next sound':22} {'silence':22}"]
+    lines = [
+        f"{'stage':8} {'kills':>5} {'hits':>5}   {'taken over':25} {'went on':25} {'next sound':25} {'silence':25}"
+    ]
     table = rows(chaos)
     for stage in STAGES:
         own = [row for row in table if row["stage"] == stage]
         kills = sum(kill.stage == stage for kill in chaos.kills)
-        columns = (_percentiles(own, key) for key in ("went_on_s", "next_audio_s", "silence_s"))
+        columns = (_percentiles(own, key) for key in ("taken_over_s", "went_on_s", "next_audio_s", "silence_s"))
         lines.append(f"{stage:8} {kills:5} {len(own):5}   {' '.join(columns)}")
     complete = sum(played.complete for played in chaos.finished)
     return "\n".join([*lines, f"p50 / p99 / max; {complete} of {len(chaos.finished)} streams complete"])
@@ -56,7 +58,7 @@ def summary(chaos: Chaos) -> str:
 
 def _percentiles(table: list[dict[str, object]], key: str) -> str:
     values = [float(str(row[key])) for row in table if row[key] is not None]
-    return " / ".join(f"{percentile(values, share):5.2f} s" for share in (0.5, 0.99, 1.0)).ljust(22)
+    return " / ".join(f"{percentile(values, share):5.2f} s" for share in (0.5, 0.99, 1.0)).ljust(25)
 
 
 def write(chaos: Chaos, path: Path) -> None:
