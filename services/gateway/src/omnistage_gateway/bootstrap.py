@@ -143,7 +143,10 @@ class GatewayProcess:
 
     def _dispatcher(self, bus: Bus, plane: TensorPlane, telemetry: Telemetry) -> BusDispatcher:
         settings = self._settings
-        limits = DispatchLimits(line=LineLimits(total=settings.max_waiting, per_tenant=settings.max_waiting_per_key))
+        line = LineLimits(
+            total=settings.max_waiting, per_tenant=settings.max_waiting_per_key, wait_s=settings.max_wait_s
+        )
+        limits = DispatchLimits(line=line)
         fleet = Fleet(bus, self._models, settings.instance)
         return BusDispatcher(
             bus, plane, fleet, limits=limits, hooks=metrics_hooks(telemetry.metrics), tracing=telemetry.tracing

@@ -23,6 +23,8 @@ class Settings(ServiceSettings):
         cors_origins: origins whose pages may call the API; "*" for all.
         body_mb: largest request body in MiB.
         max_waiting: requests in the waiting line, in all.
+        max_wait_s: a request that would wait longer in the line is refused at once; few seconds keep streams prompt
+            under overload, many let bursts through.
         max_waiting_per_key: requests in the waiting line of one key.
         slow_reader_s: a client that takes nothing of its answer for so long is cut off.
     """
@@ -36,6 +38,7 @@ class Settings(ServiceSettings):
     body_mb: int = Field(4, ge=1, le=1024)
     max_waiting: int = Field(1024, ge=0)
     max_waiting_per_key: int = Field(512, ge=0)
+    max_wait_s: float = Field(30.0, ge=0)
     slow_reader_s: float = Field(60.0, gt=0)
 
     def keys(self) -> dict[str, str]:

@@ -57,6 +57,7 @@ def speech_job(
     seed: int,
     tenant: str,
     deadline_s: float | None = None,
+    retry_key: str = "",
 ) -> SpeechJob:
     """Check a speech request against its model.
 
@@ -64,6 +65,7 @@ def speech_job(
         facts: what the talker's engine announces; "speed_min" and "speed_max" bound what the voice does natively.
         seed: used if the request has none.
         deadline_s: the client's own, if it has one; the model's setting is the ceiling.
+        retry_key: see `Plan`.
 
     Raises:
         InvalidRequest: names the field.
@@ -100,7 +102,9 @@ def speech_job(
         seed=as_seed(seed if request.seed is None else request.seed),
         instructions=instructions,
     )
-    plan = _plan(served, spec.graph, partial(_speak, spec.graph.name, speech, request.input), tenant, deadline_s)
+    plan = _plan(
+        served, spec.graph, partial(_speak, spec.graph.name, speech, request.input), tenant, deadline_s, retry_key
+    )
     _check_size(plan, "input")
     return SpeechJob(
         plan=plan,
@@ -148,6 +152,7 @@ def chat_job(
     seed: int,
     tenant: str,
     deadline_s: float | None = None,
+    retry_key: str = "",
 ) -> ChatJob:
     """Check a chat request against its model.
 
@@ -155,6 +160,7 @@ def chat_job(
         messages: the conversation, with references to earlier audio resolved.
         seed: used if the request has none.
         deadline_s: the client's own, if it has one; the model's setting is the ceiling.
+        retry_key: see `Plan`.
 
     Raises:
         InvalidRequest: names the field.
@@ -174,8 +180,15 @@ def chat_job(
     sampling = _sampling(request, served)
     options = request.stream_options
     plans = tuple(
-        _plan(served, graph, partial(_generate, graph.name, messages, sampling, voice, seed), tenant, deadline_s)
-        for seed in seeds
+        _plan(
+            served,
+            graph,
+            partial(_generate, graph.name, messages, sampling, voice, seed),
+            tenant,
+            deadline_s,
+            f"{retry_key}-{index}" if retry_key else "",
+        )
+        for index, seed in enumerate(seeds)
     )
     _check_size(plans[0], "messages")
     return ChatJob(
@@ -232,6 +245,7 @@ def _plan(
     build: partial[SpeakText] | partial[GenerateText],
     tenant: str,
     deadline_s: float | None,
+    retry_key: str,
 ) -> Plan:
     return Plan(
         model=served.key,
@@ -240,6 +254,7 @@ def _plan(
         build=build,
         tenant=tenant,
         deadline_s=min(served.spec.deadline_s, deadline_s or served.spec.deadline_s),
+        retry_key=retry_key,
     )
 
 

@@ -26,6 +26,7 @@ class Plan:
         tenant: who pays in fair shares: the API key's name, or "anonymous".
         deadline_s: seconds from now.
         priority: "interactive" or "batch".
+        retry_key: what its client is recognized by if it is refused and comes back; empty for nobody.
     """
 
     model: str
@@ -35,6 +36,7 @@ class Plan:
     tenant: str = "anonymous"
     deadline_s: float = 300.0
     priority: str = "interactive"
+    retry_key: str = ""
 
 
 @dataclass(frozen=True)

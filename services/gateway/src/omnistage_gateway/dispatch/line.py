@@ -9,13 +9,18 @@ otherwise requests with shorter routes could pass it for ever.
 from __future__ import annotations
 
 import heapq
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from omnistage.errors import DeadlineExceeded, OmnistageError, RateLimited, Unavailable
+from omnistage_gateway.dispatch.bookings import Bookings
 from omnistage_gateway.dispatch.shares import Shares
+
+_SMOOTHING = 0.1
+"""Weight of the newest request in the moving average of service time."""
 
 DEFAULT_COST_S = 1.0
 """Charged for a request while no engine on its route has measured anything."""
@@ -45,12 +50,14 @@ class LineLimits:
         total: requests that wait, of all tenants.
         per_tenant: requests of one tenant that wait.
         grace_s: how long a request waits for an engine that is ready nowhere.
+        wait_s: a request that would have to wait longer is refused at the door.
         weights: tenant -> its weight in fair shares; others weigh 1.
     """
 
     total: int = 256
     per_tenant: int = 64
     grace_s: float = 10.0
+    wait_s: float = math.inf
     weights: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -61,6 +68,7 @@ class Ticket:
     Attributes:
         engines: the engines on its route, each once.
         deadline: clock reading after which nobody waits for it.
+        key: what a client is recognized by that comes back; empty for nobody.
         entered, started: clock readings, set by the line.
     """
 
@@ -69,6 +77,7 @@ class Ticket:
     engines: tuple[str, ...]
     deadline: float
     batch: bool = False
+    key: str = ""
     entered: float = 0.0
     started: float | None = None
     cost_s: float = 0.0
@@ -102,6 +111,8 @@ class Line:
         self._limits = limits
         self._clock = clock
         self._shares = Shares(limits.weights)
+        self._bookings = Bookings(clock)
+        self._hold_s: dict[str, float] = {}
         self._waiting: dict[Ticket, None] = {}
         self._by_tenant: Counter[str] = Counter()
         self._held: Counter[str] = Counter()
@@ -124,21 +135,26 @@ class Line:
 
         Raises:
             RateLimited: the tenant has too many requests waiting.
-            Unavailable: the line is full, or too long for the request's deadline.
+            Unavailable: the line is full, or too long for the request's deadline, or for anybody; or what is free
+                was promised to others.
         """
+        self._bookings.expire()
         wait_s = self.expected_wait_s(ticket)
+        ticket.entered = self._clock()
         if self._by_tenant[ticket.tenant] >= self._limits.per_tenant:
             raise RateLimited(
-                f"{self._limits.per_tenant} requests of this key are waiting already", retry_after_s=_retry_s(wait_s)
+                f"{self._limits.per_tenant} requests of this key are waiting already",
+                retry_after_s=self._promise_s(ticket, wait_s),
             )
         if len(self._waiting) >= self._limits.total:
-            raise Unavailable("too many requests are waiting", retry_after_s=_retry_s(wait_s))
-        ticket.entered = self._clock()
+            raise Unavailable("too many requests are waiting", retry_after_s=self._promise_s(ticket, wait_s))
         if ticket.entered + wait_s >= ticket.deadline:
             raise Unavailable(
                 f"the line is about {wait_s:.0f} s long, longer than the request may take",
-                retry_after_s=_retry_s(wait_s),
+                retry_after_s=self._promise_s(ticket, wait_s),
             )
+        if not self._bookings.claim(ticket.key) and (wait_s > self._limits.wait_s or self._is_promised(ticket)):
+            raise Unavailable("everything is busy", retry_after_s=self._promise_s(ticket, wait_s))
         if not self._by_tenant[ticket.tenant]:
             self._shares.arrive(ticket.tenant)
         self._waiting[ticket] = None
@@ -156,6 +172,7 @@ class Line:
         for engine in ticket.engines:
             self._held[engine] -= 1
         self._running[ticket.tenant] -= 1
+        self._measure(ticket, self._clock() - ticket.started)
         self._shares.correct(ticket.tenant, ticket.cost_s, self._clock() - ticket.started)
         self._settle()
 
@@ -180,7 +197,44 @@ class Line:
         if capacity == 0 or self._held[engine] + ahead < capacity:
             return 0.0
         turns = self._held[engine] + ahead - capacity + 1
-        return turns * self._supply.service_s(engine) / capacity
+        return turns * self._service_s(engine) / capacity
+
+    def _service_s(self, engine: str) -> float:
+        """Seconds that a request holds a slot: as this gateway sees it, since it keeps the slots of a whole route until
+        the request is over; before any was, what the engine itself has measured."""
+        return self._hold_s.get(engine) or self._supply.service_s(engine)
+
+    def _measure(self, ticket: Ticket, seconds: float) -> None:
+        for engine in ticket.engines:
+            before = self._hold_s.get(engine, seconds)
+            self._hold_s[engine] = before + _SMOOTHING * (seconds - before)
+
+    def _is_promised(self, ticket: Ticket) -> bool:
+        """Whether what is free on the request's route was promised to others who are to come back before a request
+        that started now would be done."""
+        if not len(self._bookings):
+            return False
+        waiting = Counter(engine for other in self._waiting for engine in other.engines)
+        return any(
+            self._supply.capacity(engine) - self._held[engine] - waiting[engine]
+            <= self._bookings.reserved(engine, self._service_s(engine))
+            for engine in ticket.engines
+        )
+
+    def _promise_s(self, ticket: Ticket, wait_s: float) -> float:
+        """Seconds after which a refused request may come back; room is kept for it then."""
+        if (promised_s := self._bookings.wait_s(ticket.key)) is not None:
+            return _retry_s(promised_s)
+        paces = [
+            self._service_s(engine) / capacity
+            for engine in ticket.engines
+            if (capacity := self._supply.capacity(engine)) > 0
+        ]
+        others = (self._bookings.tenants() | set(self._by_tenant) | set(self._running)) - {ticket.tenant}
+        weight = self._shares.weight(ticket.tenant)
+        share = weight / (weight + sum(map(self._shares.weight, others)))
+        spacing_s = max(paces, default=0.0) / share
+        return self._bookings.book(ticket.key, ticket.tenant, ticket.engines, wait_s, spacing_s)
 
     def _ahead(self, engine: str, ticket: Ticket) -> int:
         """Waiting requests that use the engine and would start first: the tenant's own, and of each other tenant no

@@ -210,6 +210,7 @@ class BusDispatcher:
             engines=tuple(dict.fromkeys(route.values())),
             deadline=began + plan.deadline_s,
             batch=plan.priority == "batch",
+            key=plan.retry_key,
         )
         self._known.add(request_id)
         try:

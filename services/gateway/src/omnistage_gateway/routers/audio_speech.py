@@ -12,6 +12,7 @@ from omnistage_gateway.body import read_body
 from omnistage_gateway.context import gateway_of
 from omnistage_gateway.deadline import asked_deadline_s
 from omnistage_gateway.openapi import json_operation
+from omnistage_gateway.returning import retry_key
 from omnistage_gateway.schemas.speech import SpeechRequest
 from omnistage_gateway.served import find_model, makes_audio, talker_engine
 from omnistage_gateway.speech_answer import speak
@@ -35,5 +36,6 @@ async def create_speech(request: Request) -> Response:
         seed=secrets.randbits(SEED_BITS),
         tenant=request.state.tenant,
         deadline_s=asked_deadline_s(request.headers),
+        retry_key=retry_key(request, body),
     )
     return Answer(partial(speak, gateway, job, request.state.request_id))

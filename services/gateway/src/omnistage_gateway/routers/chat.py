@@ -14,6 +14,7 @@ from omnistage_gateway.context import gateway_of
 from omnistage_gateway.conversation import conversation
 from omnistage_gateway.deadline import asked_deadline_s
 from omnistage_gateway.openapi import json_operation
+from omnistage_gateway.returning import retry_key
 from omnistage_gateway.schemas.chat import ChatRequest
 from omnistage_gateway.served import find_model
 from omnistage_gateway.translate import SEED_BITS, chat_job
@@ -38,5 +39,6 @@ async def create_chat_completion(request: Request) -> Response:
         seed=secrets.randbits(SEED_BITS),
         tenant=request.state.tenant,
         deadline_s=asked_deadline_s(request.headers),
+        retry_key=retry_key(request, body),
     )
     return Answer(partial(complete, gateway, job, request.state.request_id))
