@@ -22,6 +22,8 @@ from omnistage.transport import Bus
 
 STAGES = tuple(LOGS)
 RECOVERY_LIMIT_S = 20.0
+HANG_EVERY = 4
+"""Every so many-th instance of a stage hangs before it is killed."""
 HITS_LIMIT = 2
 """A third crash at one stage would, rightly, be taken for the request's own fault."""
 
@@ -43,8 +45,14 @@ class Hit:
 
 @dataclass(frozen=True)
 class Kill:
-    """One kill; `at` in monotonic seconds."""
+    """One kill.
 
+    Attributes:
+        how: "kill", or "hang": stopped until others had taken over, and killed then.
+        at: when it was killed or stopped, in monotonic seconds.
+    """
+
+    how: str
     stage: str
     instance: str
     at: float
@@ -101,9 +109,10 @@ class Chaos:
             stages = [stage for stage in STAGES if counts[stage] < per_stage]
             victim = await self._victim(stages)
             if victim is not None:
-                self.kills.append(kill := await self.kill(*victim))
+                hang = counts[victim[0].service] % HANG_EVERY == HANG_EVERY - 1
+                self.kills.append(kill := await self.kill(*victim, hang=hang))
                 times = ", ".join(f"{hit.taken_over_s} / {hit.went_on_s}" for hit in kill.hits)
-                print(f"{len(self.kills)}: {kill.instance}, taken over / gone on after {times} s")
+                print(f"{len(self.kills)}: {kill.how} {kill.instance}, taken over / gone on after {times} s")
             await asyncio.sleep(self.chance.uniform(0.05, 0.6))
 
     async def _victim(self, stages: list[str]) -> tuple[Presence, dict[str, str]] | None:
@@ -139,9 +148,9 @@ class Chaos:
         found = await progress(self.bus, subject)
         return found.holder == instance and found.chunks > 0 and not found.over
 
-    async def kill(self, presence: Presence, logs: dict[str, str]) -> Kill:
-        """Kill it and wait until every request that it held has gone on elsewhere."""
-        os.kill(presence.pid, signal.SIGKILL)
+    async def kill(self, presence: Presence, logs: dict[str, str], *, hang: bool = False) -> Kill:
+        """Kill or stop it, and wait until every request that it held has gone on elsewhere."""
+        os.kill(presence.pid, signal.SIGSTOP if hang else signal.SIGKILL)
         at = time.monotonic()
         self.presences.forget(presence.instance)
         async with asyncio.TaskGroup() as group:
@@ -149,7 +158,10 @@ class Chaos:
                 group.create_task(self._recovered(subject, request_id, presence.instance, at))
                 for request_id, subject in logs.items()
             ]
-        return Kill(presence.service, presence.instance, at, tuple(hit for wait in waits if (hit := wait.result())))
+        if hang:
+            os.kill(presence.pid, signal.SIGKILL)
+        hits = tuple(hit for wait in waits if (hit := wait.result()))
+        return Kill("hang" if hang else "kill", presence.service, presence.instance, at, hits)
 
     async def _recovered(self, subject: str, request_id: str, instance: str, at: float) -> Hit | None:
         """None if the log was over before the kill came."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import math
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,7 +14,7 @@ from tests.support.streams import Played
 HEARD_WITHIN_S = 10.0
 """Silence is laid to a kill's charge for this long."""
 
-COLUMNS = ("kill", "stage", "chunks_sent", "taken_over_s", "went_on_s", "next_audio_s", "silence_s", "outcome")
+COLUMNS = ("number", "how", "stage", "chunks_sent", "taken_over_s", "went_on_s", "next_audio_s", "silence_s", "outcome")
 
 
 def percentile(values: Iterable[float], share: float) -> float:
@@ -27,7 +28,8 @@ def rows(chaos: Chaos) -> list[dict[str, object]]:
     streams = {played.request_id: played for played in chaos.finished}
     return [
         {
-            "kill": number,
+            "number": number,
+            "how": kill.how,
             "stage": kill.stage,
             "chunks_sent": hit.chunks,
             "taken_over_s": _rounded(hit.taken_over_s),
@@ -42,16 +44,16 @@ def rows(chaos: Chaos) -> list[dict[str, object]]:
 
 
 def summary(chaos: Chaos) -> str:
-    """Percentiles by stage, in seconds."""
+    """Percentiles by stage and kind of fault, in seconds."""
     lines = [
-        f"{'stage':8} {'kills':>5} {'hits':>5}   {'taken over':25} {'went on':25} {'next sound':25} {'silence':25}"
+        f"{'fault':13} {'times':>5} {'hits':>5}   {'taken over':25} {'went on':25} {'next sound':25} {'silence':25}",
     ]
     table = rows(chaos)
-    for stage in STAGES:
-        own = [row for row in table if row["stage"] == stage]
-        kills = sum(kill.stage == stage for kill in chaos.kills)
+    for how, stage in itertools.product(("kill", "hang"), STAGES):
+        own = [row for row in table if (row["how"], row["stage"]) == (how, stage)]
+        times = sum((kill.how, kill.stage) == (how, stage) for kill in chaos.kills)
         columns = (_percentiles(own, key) for key in ("taken_over_s", "went_on_s", "next_audio_s", "silence_s"))
-        lines.append(f"{stage:8} {kills:5} {len(own):5}   {' '.join(columns)}")
+        lines.append(f"{how} {stage:8} {times:5} {len(own):5}   {' '.join(columns)}")
     complete = sum(played.complete for played in chaos.finished)
     return "\n".join([*lines, f"p50 / p99 / max; {complete} of {len(chaos.finished)} streams complete"])
 

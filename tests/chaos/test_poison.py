@@ -8,8 +8,11 @@ from pathlib import Path
 import httpx
 import pytest
 from tests.chaos.conftest import paced_system
+from tests.support.inspection import jetstream
 from tests.support.sentences import PLAIN
 from tests.support.streams import Ask, Played, play
+
+from omnistage.subjects import DEAD, Subjects
 
 pytestmark = [pytest.mark.e2e, pytest.mark.chaos, pytest.mark.timeout(400)]
 
@@ -42,6 +45,8 @@ async def test_a_request_that_crashes_the_talker_ends_and_harms_no_other(tmp_pat
         assert poisoned.json()["error"]["code"] == "poisoned"
         assert good.result() == undisturbed
         assert restarts == 3
-        async with system.bus() as bus:
-            buried = await bus.read(bus.subjects.dead("talker", "heart", poisoned.headers["x-request-id"]))
-        assert len(buried) == 1
+        async with jetstream(system.state) as stream:
+            subjects = Subjects(system.state.namespace)
+            subject = subjects.dead("talker", "heart", poisoned.headers["x-request-id"])
+            buried = await stream.get_last_msg(subjects.stream(DEAD), subject)
+        assert WORD.encode() in (buried.data or b"")
