@@ -11,6 +11,7 @@ import yaml
 
 from omnistage.config import default_models_path, load_models, locate_checkpoint
 from omnistage.config.models_file import merge
+from omnistage.config.yaml_file import read_mapping
 from omnistage.errors import ConfigError
 
 BASE: dict[str, Any] = {
@@ -120,6 +121,41 @@ def test_what_is_no_models_file_is_refused(tmp_path: Path, text: str, fault: str
     file.write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError, match=fault):
         load_models((file,))
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (b"version: 1\nengines: {}\nmodels: {}\nengines: {a: 1}\n", "line 4: the key 'engines' stands twice"),
+        (b"version: 1\nmodels:\n  m: {aliases: [a],\n      aliases: [b]}\n", "line 4: the key 'aliases' stands twice"),
+        (b"version: 1\ndescription: caf\xe9\n", "not UTF-8 at byte 27"),
+        (b"version: [1\nmodels: {}\n", "not YAML"),
+    ],
+)
+def test_a_file_that_cannot_be_meant_is_one_line(tmp_path: Path, content: bytes, fault: str) -> None:
+    file = tmp_path / "m.yaml"
+    file.write_bytes(content)
+    with pytest.raises(ConfigError) as caught:
+        load_models((file,))
+    assert fault in caught.value.message
+    assert str(file) in caught.value.message
+    assert "\n" not in caught.value.message
+
+
+def test_a_merged_mapping_may_override_what_it_takes_over(tmp_path: Path) -> None:
+    file = tmp_path / "m.yaml"
+    file.write_text("b: {<<: &a {<<: {x: 1, y: 2}, x: 3}, x: 4}\nc: *a\n", encoding="utf-8")
+    assert read_mapping(file) == {"b": {"x": 4, "y": 2}, "c": {"x": 3, "y": 2}}
+
+
+def test_all_faults_are_named_at_once(tmp_path: Path) -> None:
+    content = copy.deepcopy(BASE)
+    content["models"]["voice"] |= {"default_voice": "nova", "nodes": {"talker": "gone", "codec": "heart"}}
+    content["models"]["other"] = BASE["models"]["voice"] | {"pipeline": "nonsense"}
+    with pytest.raises(ConfigError) as caught:
+        load_models((_write(tmp_path / "m.yaml", content),))
+    for fault in ("'nova' is not in voices", "no engine 'gone'", "not a codec's", "models.other.pipeline", "'tts-1'"):
+        assert fault in caught.value.message
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

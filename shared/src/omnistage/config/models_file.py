@@ -7,13 +7,13 @@ An engine may serve several models.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from omnistage.config.yaml_file import read_mapping
 from omnistage.errors import ConfigError
 from omnistage.pipelines import GATEWAY, Pipeline, pipeline
 
@@ -33,7 +33,7 @@ class EngineSpec(_Strict):
         service: which service runs it.
         engine: implementation within the service, e.g. "torch" or "hibari".
         checkpoint: "package:NAME/FILE" inside an installed package, or the path of a file or folder.
-        devices: e.g. ("cpu",) or ("cuda:0",).
+        devices: a list, e.g. [cpu] or ["cuda:0"].
         slots: requests that an instance runs at once.
         settings: the engine's own; checked by the engine.
     """
@@ -87,10 +87,9 @@ class ModelsFile(_Strict):
     models: dict[str, ModelSpec]
 
     def model_post_init(self, context: Any, /) -> None:
-        self._check_keys()
-        for name, model in self.models.items():
-            self._check_model(name, model)
-        self._check_names()
+        faults = [*self._wrong_keys(), *self._wrong_models(), *self._wrong_names()]
+        if faults:
+            raise ConfigError("; ".join(faults))
 
     def of_service(self, service: str, only: Iterable[str] = ()) -> dict[str, EngineSpec]:
         """Engines of a service, or those named; raises ConfigError for a name that is none of its engines."""
@@ -105,35 +104,43 @@ class ModelsFile(_Strict):
         """Every name that a client may use -> model key."""
         return {name: key for key, model in self.models.items() for name in (key, *model.aliases)}
 
-    def _check_keys(self) -> None:
+    def _wrong_keys(self) -> Iterator[str]:
         for section, keys in (("engines", self.engines), ("models", self.models)):
             for key in keys:
                 if not _KEY.fullmatch(key):
-                    raise ConfigError(f"{section}.{key}: a key may have only a-z, 0-9, _ and -")
+                    yield f"{section}.{key}: a key may have only a-z, 0-9, _ and -"
 
-    def _check_model(self, name: str, model: ModelSpec) -> None:
-        graph = model.graph
+    def _wrong_models(self) -> Iterator[str]:
+        for name, model in self.models.items():
+            try:
+                graph = model.graph
+            except ConfigError as error:
+                yield f"models.{name}.pipeline: {error.message}"
+            else:
+                yield from self._wrong_nodes(name, model, graph)
+            if model.default_voice is not None and model.default_voice not in model.voices:
+                yield f"models.{name}.default_voice: {model.default_voice!r} is not in voices"
+
+    def _wrong_nodes(self, name: str, model: ModelSpec, graph: Pipeline) -> Iterator[str]:
         stages = {node.name: node for node in graph.nodes if node.name != GATEWAY}
         for node in model.nodes:
             if node not in stages:
-                raise ConfigError(f"models.{name}.nodes.{node}: pipeline {graph.name!r} has no such node")
+                yield f"models.{name}.nodes.{node}: pipeline {graph.name!r} has no such node"
         for node, stage in stages.items():
             key = model.nodes.get(node)
             if key is None:
-                raise ConfigError(f"models.{name}.nodes: node {node!r} of pipeline {graph.name!r} has no engine")
-            if key not in self.engines:
-                raise ConfigError(f"models.{name}.nodes.{node}: there is no engine {key!r}")
-            if self.engines[key].service != stage.service:
-                raise ConfigError(f"models.{name}.nodes.{node}: engine {key!r} is not a {stage.service}'s")
-        if model.default_voice is not None and model.default_voice not in model.voices:
-            raise ConfigError(f"models.{name}.default_voice: {model.default_voice!r} is not in voices")
+                yield f"models.{name}.nodes: node {node!r} of pipeline {graph.name!r} has no engine"
+            elif key not in self.engines:
+                yield f"models.{name}.nodes.{node}: there is no engine {key!r}"
+            elif self.engines[key].service != stage.service:
+                yield f"models.{name}.nodes.{node}: engine {key!r} is not a {stage.service}'s"
 
-    def _check_names(self) -> None:
+    def _wrong_names(self) -> Iterator[str]:
         owner: dict[str, str] = {}
         for key, model in self.models.items():
             for name in (key, *model.aliases):
                 if owner.setdefault(name, key) != key:
-                    raise ConfigError(f"models.{key}.aliases: {name!r} already means {owner[name]!r}")
+                    yield f"models.{key}.aliases: {name!r} already means {owner[name]!r}"
 
 
 def merge(base: Mapping[str, Any], overlay: Mapping[str, Any]) -> dict[str, Any]:
@@ -164,15 +171,7 @@ def load_models(paths: Iterable[Path] = ()) -> ModelsFile:
     files = tuple(paths) or (default_models_path(),)
     data: dict[str, Any] = {}
     for path in files:
-        try:
-            content = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise ConfigError(f"{path}: {error.strerror or error}") from error
-        except yaml.YAMLError as error:
-            raise ConfigError(f"{path}: not YAML: {error}") from error
-        if not isinstance(content, dict):
-            raise ConfigError(f"{path}: a mapping was expected")
-        data = merge(data, content)
+        data = merge(data, read_mapping(path))
     named = ", ".join(str(path) for path in files)
     try:
         return ModelsFile.model_validate(data)
