@@ -132,7 +132,7 @@ class GatewayProcess:
         await dispatcher.start()
         stack.push_async_callback(dispatcher.close)
         server = await self._server(bus, dispatcher, telemetry)
-        await self._listen(stack, bus, announcer)
+        await self._listen(stack, bus, announcer, dispatcher)
         telemetry.serve(settings, dispatcher.ready)
         stack.push_async_callback(self._tasks.close)
         self._tasks.spawn(self._serve(server), "http")
@@ -189,7 +189,10 @@ class GatewayProcess:
         if not self._stop.is_set():
             raise OSError("the HTTP server ended by itself")
 
-    async def _listen(self, stack: AsyncExitStack, bus: Bus, announcer: Announcer) -> None:
+    async def _listen(self, stack: AsyncExitStack, bus: Bus, announcer: Announcer, dispatcher: BusDispatcher) -> None:
+        async def cancel(request_id: str) -> None:
+            dispatcher.cancelled(request_id)
+
         async def nothing(_request_id: str) -> None:
             """The gateway is the one who sends these."""
 
@@ -199,7 +202,7 @@ class GatewayProcess:
         def no_edges(_request_id: str, _edge: str, _seq: int) -> None:
             """No edge begins at the gateway."""
 
-        actions = ControlActions(cancel=nothing, forget=nothing, redo=no_edges, ping=announcer.announce, drain=drain)
+        actions = ControlActions(cancel=cancel, forget=nothing, redo=no_edges, ping=announcer.announce, drain=drain)
         control = ControlListener(bus, self._settings.instance, actions)
         await control.start()
         stack.push_async_callback(control.close)

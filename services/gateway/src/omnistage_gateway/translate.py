@@ -71,6 +71,32 @@ def speech_job(
         InvalidRequest: names the field.
     """
     spec = served.spec
+    _check_speech(request, served)
+    native = min(max(request.speed, facts.get("speed_min", 1.0)), facts.get("speed_max", 1.0))
+    speech = SpeechOptions(
+        voice=engine_voice(served, request.voice, "voice"),
+        speed=native,
+        seed=as_seed(seed if request.seed is None else request.seed),
+        instructions=request.instructions or None,
+    )
+    plan = _plan(
+        served, spec.graph, partial(_speak, spec.graph.name, speech, request.input), tenant, deadline_s, retry_key
+    )
+    _check_size(plan, "input")
+    return SpeechJob(
+        plan=plan,
+        audio_format=FORMATS[request.response_format],
+        tempo=request.speed / native,
+        rate_hz=request.sample_rate,
+        events=request.stream_format == "sse",
+        whole=not request.stream,
+        input_chars=len(request.input),
+    )
+
+
+def _check_speech(request: SpeechRequest, served: Served) -> None:
+    """What a speech request may not be, whatever the voice."""
+    spec = served.spec
     if entry_work(spec) is not SpeakText:
         raise InvalidRequest(
             f"The model '{served.key}' answers conversations; it is not a text-to-speech model.",
@@ -86,8 +112,7 @@ def speech_job(
             code="string_above_max_length",
             param="input",
         )
-    instructions = request.instructions or None
-    if instructions is not None and "instructions" not in spec.accepts:
+    if request.instructions and "instructions" not in spec.accepts:
         raise InvalidRequest(
             f"Invalid value for 'instructions': model '{served.key}' cannot follow instructions.",
             code=UNSUPPORTED,
@@ -95,26 +120,6 @@ def speech_job(
         )
     if request.stream_format == "sse" and not request.stream:
         raise InvalidRequest("Invalid value for 'stream': stream_format 'sse' is a stream.", param="stream")
-    native = min(max(request.speed, facts.get("speed_min", 1.0)), facts.get("speed_max", 1.0))
-    speech = SpeechOptions(
-        voice=engine_voice(served, request.voice, "voice"),
-        speed=native,
-        seed=as_seed(seed if request.seed is None else request.seed),
-        instructions=instructions,
-    )
-    plan = _plan(
-        served, spec.graph, partial(_speak, spec.graph.name, speech, request.input), tenant, deadline_s, retry_key
-    )
-    _check_size(plan, "input")
-    return SpeechJob(
-        plan=plan,
-        audio_format=FORMATS[request.response_format],
-        tempo=request.speed / native,
-        rate_hz=request.sample_rate,
-        events=request.stream_format == "sse",
-        whole=not request.stream,
-        input_chars=len(request.input),
-    )
 
 
 def _speak(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from omnistage.contracts import Cancel, Forget
-from omnistage.errors import BusUnavailable
+from omnistage.errors import BusUnavailable, Cancelled
 from omnistage.transport import Message
 from omnistage.transport.memory import MemoryBus
 
@@ -215,3 +215,21 @@ async def test_a_task_that_is_cancelled_twice_still_clears_up(speech: MemoryWorl
         task.cancel()
     await assert_clean(speech)
     assert await speech.tombstone("r1") == b"cancelled"
+
+
+async def test_who_waits_for_a_request_that_somebody_else_cancelled_is_told(world: MemoryWorld) -> None:
+    async with world.run(world.speak(), "r1") as running:
+        world.dispatcher.cancelled("another")
+        world.dispatcher.cancelled("r1")
+        with pytest.raises(Cancelled):
+            await anext(running.events())
+    await assert_clean(world)
+    assert world.dispatcher.request_ids == ()
+
+
+async def test_presence_names_the_requests_until_they_are_cleared_up(world: MemoryWorld) -> None:
+    async with world.run(world.speak(), "r1"), world.run(world.speak(), "r2"):
+        assert set(world.dispatcher.request_ids) == {"r1", "r2"}
+    assert set(world.dispatcher.request_ids) == {"r1", "r2"}
+    await assert_clean(world)
+    assert world.dispatcher.request_ids == ()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from omnistage.config import ModelSpec
 from omnistage.contracts import encode
-from omnistage.errors import InvalidRequest, OmnistageError, Unavailable
+from omnistage.errors import Cancelled, InvalidRequest, OmnistageError, Unavailable
 from omnistage.observability import Tracing, describe_error, get_logger, inject, names, setup_tracing
 from omnistage.pipelines import Pipeline
 from omnistage.runtime.context import REQUESTS_BUCKET, TOMBSTONE_TTL_S
@@ -136,6 +136,12 @@ class BusDispatcher:
         await self._endings.wait(3 * self._limits.clear_s)
         await self._endings.close()
         await self._fleet.close()
+
+    def cancelled(self, request_id: str) -> None:
+        """Somebody else has taken a request out of the system: whoever waits for it is told."""
+        active = self._active.get(request_id)
+        if active is not None:
+            active.request.fail(Cancelled("the request was cancelled"))
 
     async def settled(self) -> None:
         """Wait until everything that has ended is cleared up."""
