@@ -36,7 +36,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
             one line that names the file.
     """
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeys)
+        content = _parsed(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
@@ -48,3 +48,11 @@ def read_mapping(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: a mapping was expected")
     return content
+
+
+def _parsed(text: str) -> Any:
+    loader = _UniqueKeys(text)
+    try:
+        return loader.get_single_data()
+    finally:
+        loader.dispose()
