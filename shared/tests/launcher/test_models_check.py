@@ -13,6 +13,8 @@ from omnistage.launcher.models_check import explain
 
 ROOT = Path(__file__).parents[3]
 
+HERE = "package:hibari/assets/hibari.onnx"
+
 FILE = """
 version: 1
 engines:
@@ -50,9 +52,8 @@ def test_the_default_file_has_no_faults() -> None:
 
 
 def test_everything_is_explained(tmp_path: Path) -> None:
-    (tmp_path / "weights").mkdir()
-    (tmp_path / "weights" / "a.safetensors").touch()
-    told = run(str(written(tmp_path, str(tmp_path / "weights"))))
+    (tmp_path / "voice.onnx").touch()
+    told = run(str(written(tmp_path, str(tmp_path / "voice.onnx"))))
     assert told.returncode == 0
     lines = [" ".join(line.split()) for line in told.stdout.splitlines()]
     for line in (
@@ -65,8 +66,8 @@ def test_everything_is_explained(tmp_path: Path) -> None:
         "limits 99 characters of input, 1024 tokens of output, 300 s",
         "engine t: hibari on talker",
         "devices cpu; 3 requests at once",
-        f"found: {tmp_path / 'weights'}",
-        "checkpoint none needed",
+        f"found: {tmp_path / 'voice.onnx'}",
+        "checkpoint none given",
         "engine spare: hibari on codec (no model uses it)",
     ):
         assert line in lines
@@ -98,7 +99,7 @@ def test_a_wrong_file_is_one_line(tmp_path: Path) -> None:
 
 
 def test_overlays_are_laid_over(tmp_path: Path) -> None:
-    base = written(tmp_path, "package:omnistage/__init__.py")
+    base = written(tmp_path, HERE)
     overlay = tmp_path / "more.yaml"
     overlay.write_text("engines: {spare: null}\nmodels: {voice-one: {aliases: [other]}}\n")
     told = run(str(base), str(overlay))
@@ -108,8 +109,58 @@ def test_overlays_are_laid_over(tmp_path: Path) -> None:
 
 
 def test_a_service_that_is_not_installed_is_a_fault(tmp_path: Path) -> None:
-    models = load_models([written(tmp_path, "package:omnistage/__init__.py")])
+    models = load_models([written(tmp_path, HERE)])
     assert explain(models).faults == []
     engine = models.engines["c"].model_copy(update={"service": "dit"})
     changed = models.model_copy(update={"engines": {**models.engines, "c": engine}})
     assert explain(changed).faults == ["the service 'dit' is not installed"]
+
+
+THINKER = """
+version: 1
+engines:
+  l: {{service: thinker, engine: {engine}, checkpoint: {checkpoint}}}
+  t: {{service: talker, engine: hibari, checkpoint: package:hibari/assets/hibari.onnx}}
+  c: {{service: codec, engine: hibrai}}
+models:
+  m: {{pipeline: omni, nodes: {{thinker: l, talker: t, codec: c}}, voices: {{heart: heart, alloy: hart}}}}
+"""
+
+
+def test_all_faults_of_engines_and_checkpoints_are_told_and_voices_warned_of(tmp_path: Path) -> None:
+    path = tmp_path / "models.yaml"
+    (tmp_path / "weights").mkdir()
+    (tmp_path / "weights" / "x").touch()
+    path.write_text(THINKER.format(engine="vllm", checkpoint=tmp_path / "weights"))
+    told = run(str(path))
+    assert told.returncode == 1
+    assert [line for line in told.stdout.splitlines() if line.startswith(("fault", "warning"))] == [
+        "warning: models.m.voices.alloy: engine t has no voice 'hart'; there are: heart",
+        "fault: engines.l.engine: the thinker has no 'vllm'; there are: torch",
+        f"fault: engines.l.checkpoint: {tmp_path / 'weights'} has no config.json",
+        "fault: engines.c.engine: the codec has no 'hibrai'; there are: hibari",
+    ]
+
+
+def test_checkpoints_that_cannot_be_loaded_by_their_name(tmp_path: Path) -> None:
+    file = tmp_path / "weights.bin"
+    file.touch()
+    path = tmp_path / "models.yaml"
+    for checkpoint, fault in ((file, f"{file} is neither a .gguf file nor a folder"), ("null", "needs a checkpoint")):
+        path.write_text(THINKER.format(engine="torch", checkpoint=checkpoint).replace("hibrai", "hibari"))
+        faults = explain(load_models([path])).faults
+        assert len(faults) == 1
+        assert fault in faults[0]
+    assert explain(load_models([written(tmp_path, str(file))])).faults == [
+        f"engines.t.checkpoint: {file} is not an .onnx file"
+    ]
+
+
+def test_asking_the_services_loads_no_model_library() -> None:
+    program = (
+        "import sys; from omnistage.config import load_models; from omnistage.launcher.models_check import explain;"
+        "assert explain(load_models()).faults == [];"
+        "print(sorted({'torch', 'onnxruntime', 'transformers', 'hibari'} & set(sys.modules)))"
+    )
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert told.stdout == "[]\n"

@@ -15,9 +15,8 @@ from omnistage.runtime.engines import Loaded, checked_settings
 from omnistage.runtime.service import Service
 from omnistage_thinker import __version__
 from omnistage_thinker.engine import TextEngine, TextEngineSettings
+from omnistage_thinker.engines import ENGINES
 from omnistage_thinker.handlers import HANDLERS
-
-ENGINES = ("torch",)
 
 
 class EngineSettings(BaseModel):

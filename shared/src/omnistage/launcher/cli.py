@@ -258,11 +258,14 @@ def check(
 ) -> None:
     """Explain a models file: every model with its names, pipeline, nodes and voices, every engine with its checkpoint.
 
-    Exits with 1 and names the faults if the file is wrong or a checkpoint is missing.
+    Exits with 1 and names the faults if the file is wrong, or an engine or checkpoint is not there. Warns of voices
+    that an engine does not have.
     """
     explanation = explain(load_models(files or ()))
     print("\n".join(explanation.lines))
     print()
+    for warning in explanation.warnings:
+        print(f"warning: {warning}")
     for fault in explanation.faults:
         print(f"fault: {fault}")
     if explanation.faults:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from omnistage.config import EngineSpec, ModelsFile, ModelSpec, locate_checkpoint
 from omnistage.errors import ConfigError
@@ -12,25 +15,76 @@ from omnistage.pipelines import Pipeline
 
 @dataclass
 class Explanation:
-    """Lines for people, and the faults among them."""
+    """Lines for people, and the faults among them; a system with warnings starts, one with faults does not."""
 
     lines: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What a service's module `engines` tells without loading a model library.
+
+    Attributes:
+        names: engines that the service knows; None where it does not tell.
+        checkpoint_fault: (engine, checkpoint) -> why it cannot be loaded, or None.
+        voices: engine -> its voices, where they do not depend on the checkpoint.
+    """
+
+    names: tuple[str, ...] | None = None
+    checkpoint_fault: Callable[[str, Path | None], str | None] = lambda _engine, _checkpoint: None
+    voices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def explain(models: ModelsFile) -> Explanation:
     """Explain each served model and each engine."""
     result = Explanation()
+    told: dict[str, _Told] = {engine.service: _told(engine.service) for engine in models.engines.values()}
     for key, model in models.models.items():
         _explain_model(result, key, model)
+        _check_voices(result, key, model, models, told)
     used = {engine for model in models.models.values() for engine in model.nodes.values()}
     for key, engine in models.engines.items():
-        _explain_engine(result, key, engine, used=key in used)
+        _explain_engine(result, key, engine, told[engine.service], used=key in used)
     services = {models.engines[key].service for key in used}
     for service in sorted(services):
-        if importlib.util.find_spec(f"omnistage_{service}") is None:
+        if not _installed(service):
             result.faults.append(f"the service {service!r} is not installed")
     return result
+
+
+def _installed(service: str) -> bool:
+    return importlib.util.find_spec(f"omnistage_{service}") is not None
+
+
+def _told(service: str) -> _Told:
+    module = f"omnistage_{service}.engines"
+    if not _installed(service) or importlib.util.find_spec(module) is None:
+        return _Told()
+    engines = importlib.import_module(module)
+    unasked = _Told()
+    return _Told(
+        engines.ENGINES,
+        getattr(engines, "checkpoint_fault", unasked.checkpoint_fault),
+        getattr(engines, "VOICES", unasked.voices),
+    )
+
+
+def _check_voices(
+    result: Explanation, key: str, model: ModelSpec, models: ModelsFile, told: Mapping[str, _Told]
+) -> None:
+    for engine_key in model.nodes.values():
+        engine = models.engines[engine_key]
+        there = told[engine.service].voices.get(engine.engine)
+        if there is None:
+            continue
+        for name, voice in model.voices.items():
+            if voice not in there:
+                result.warnings.append(
+                    f"models.{key}.voices.{name}: engine {engine_key} has no voice {voice!r}; "
+                    f"there are: {', '.join(there)}"
+                )
 
 
 def _explain_model(result: Explanation, key: str, model: ModelSpec) -> None:
@@ -60,16 +114,24 @@ def _ways(graph: Pipeline) -> list[str]:
     ]
 
 
-def _explain_engine(result: Explanation, key: str, engine: EngineSpec, *, used: bool) -> None:
+def _explain_engine(result: Explanation, key: str, engine: EngineSpec, told: _Told, *, used: bool) -> None:
     unused = "" if used else "  (no model uses it)"
     result.lines.append(f"engine {key}: {engine.engine} on {engine.service}{unused}")
     result.lines.append(f"  devices      {', '.join(engine.devices)}; {engine.slots} requests at once")
+    if told.names is not None and engine.engine not in told.names:
+        known = ", ".join(told.names)
+        result.faults.append(f"engines.{key}.engine: the {engine.service} has no {engine.engine!r}; there are: {known}")
+    path: Path | None = None
     if engine.checkpoint is None:
-        result.lines.append("  checkpoint   none needed")
-        return
-    result.lines.append(f"  checkpoint   {engine.checkpoint}")
-    try:
-        result.lines.append(f"               found: {locate_checkpoint(engine.checkpoint)}")
-    except ConfigError as error:
-        result.lines.append(f"               MISSING: {error.message}")
-        result.faults.append(f"engines.{key}.checkpoint: {error.message}")
+        result.lines.append("  checkpoint   none given")
+    else:
+        result.lines.append(f"  checkpoint   {engine.checkpoint}")
+        try:
+            path = locate_checkpoint(engine.checkpoint)
+        except ConfigError as error:
+            result.lines.append(f"               MISSING: {error.message}")
+            result.faults.append(f"engines.{key}.checkpoint: {error.message}")
+            return
+        result.lines.append(f"               found: {path}")
+    if fault := told.checkpoint_fault(engine.engine, path):
+        result.faults.append(f"engines.{key}.checkpoint: {fault}")

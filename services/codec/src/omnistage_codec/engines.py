@@ -1,0 +1,6 @@
+"""The codec's engines, told without loading any of them: this module imports no model library."""
+
+from __future__ import annotations
+
+ENGINES = ("hibari",)
+"""What `engine` may be in models.yaml."""
