@@ -17,6 +17,7 @@ from omnistage_talker.engine import SpeechEngine
 from omnistage_talker.models import Clause, load_model
 from omnistage_talker.models.base import SpeechModel
 from omnistage_talker.models.hibari import layout
+from omnistage_talker.models.hibari.pauses import fit_tail
 
 pytestmark = pytest.mark.model
 
@@ -54,12 +55,16 @@ def test_frames_equal_the_packages(model: SpeechModel) -> None:
     utterance = model.prepare(Clause(text=text), lenient=False)
     assert utterance is not None
     (frames,) = model.speak(utterance, SpeechOptions(voice="heart"), segment=0)
-    assert frames.shape == (f0.shape[1], layout.WIDTH)
     assert frames.dtype == np.float32
     assert frames.flags.c_contiguous
+    whole = np.empty((f0.shape[1], layout.WIDTH), np.float32)
     for name, branch in zip(layout.BRANCHES, branches, strict=True):
-        assert np.array_equal(frames[:, layout.columns(name)], branch[0].T)
-    assert np.array_equal(frames[:, layout.F0_COLUMN], f0[0])
+        whole[:, layout.columns(name)] = branch[0].T
+    whole[:, layout.F0_COLUMN] = f0[0]
+    (start,) = (at for at in range(len(whole)) if np.array_equal(whole[at : at + len(frames)], frames))
+    voiced = np.flatnonzero(whole[:, layout.F0_COLUMN] > 40)
+    assert start < voiced[0]
+    assert voiced[-1] < start + len(frames)
 
 
 @pytest.mark.parametrize("speed", [0.5, 0.6, 0.75, 0.9, 1.05, 1.1, 1.15])
@@ -69,6 +74,10 @@ def test_the_asked_pace_is_kept(model: SpeechModel, speed: float) -> None:
         "The weather is nice today and we will go for a walk.",
         "I am looking for a good place to eat dinner.",
         "She sells flowers in the market every morning, doesn't she?",
+        "Hi.",
+        "Yes!",
+        "Fish.",
+        "Is it?",
     ):
         utterance = model.prepare(Clause(text=text), lenient=False)
         assert utterance is not None
@@ -81,22 +90,50 @@ def test_the_asked_pace_is_kept(model: SpeechModel, speed: float) -> None:
     assert sum(lengths) / len(lengths) == pytest.approx(1, abs=0.015)
 
 
-def _frames(model: SpeechModel, clause: Clause) -> np.ndarray:
+def _frames(model: SpeechModel, clause: Clause, *, segment: int = 1, speed: float = 1.0) -> np.ndarray:
     utterance = model.prepare(clause, lenient=False)
     assert utterance is not None
-    return np.concatenate(list(model.speak(utterance, HEART, segment=0)))
+    return np.concatenate(list(model.speak(utterance, SpeechOptions(voice="heart", speed=speed), segment=segment)))
+
+
+def _silence(frames: np.ndarray) -> tuple[int, int]:
+    """Frames before the first sound and after the last one."""
+    noise = np.maximum(frames[:, layout.columns("ln")].max(axis=1), frames[:, layout.columns("lr")].max(axis=1))
+    heard = np.flatnonzero((noise > -2) | (frames[:, layout.F0_COLUMN] > 40))
+    return int(heard[0]), len(frames) - 1 - int(heard[-1])
+
+
+def test_pauses_depend_on_the_place(model: SpeechModel) -> None:
+    clause = Clause(text="We will go for a walk.")
+    later = _frames(model, clause, segment=1)
+    first = _frames(model, clause, segment=0)
+    assert _silence(first) == (4, 18)
+    assert _silence(later) == (18, 18)
+    assert np.array_equal(first, later[14:])
+    assert np.array_equal(later, _frames(model, clause, segment=7))
+    lead, tail = _silence(_frames(model, clause, segment=0, speed=0.5))
+    assert lead == 8
+    assert 30 < tail < 42
+
+
+def test_a_length_is_fitted_by_silence_alone() -> None:
+    frames = np.full((10, layout.WIDTH), -9, np.float32)
+    frames[2:5, layout.F0_COLUMN] = 200
+    assert np.array_equal(fit_tail(frames, 9), frames[:9])
+    assert np.array_equal(fit_tail(frames, 1), frames[:9])
+    assert np.array_equal(fit_tail(frames[:6], 1), frames[:6])
+    assert _silence(fit_tail(frames, 14)) == (2, 9)
 
 
 def test_a_cut_sentence_has_no_gap(model: SpeechModel) -> None:
     whole = _frames(model, Clause(text="Once upon a time,"))
     end = _frames(model, Clause(text="Once upon a time,", sentence_end=False))
     start = _frames(model, Clause(text="Once upon a time,", sentence_start=False))
-    assert 15 < len(whole) - len(end) < 50
-    assert 15 < len(whole) - len(start) < 40
+    assert _silence(whole) == (18, 18)
+    assert _silence(end) == (18, 10)
+    assert _silence(start) == (4, 18)
     assert np.array_equal(end, whole[: len(end)])
     assert np.array_equal(start, whole[len(whole) - len(start) :])
-    voiced = whole[:, layout.F0_COLUMN] > 40
-    assert (end[:, layout.F0_COLUMN] > 40).sum() == voiced.sum() == (start[:, layout.F0_COLUMN] > 40).sum()
 
 
 async def test_concurrent_runs_give_the_same_bits(model: SpeechModel) -> None:

@@ -17,7 +17,8 @@ from omnistage.errors import ConfigError, InvalidRequest, StageFailed
 from omnistage_talker.models.base import Clause, FrameArray, SpeechFacts, Utterance
 from omnistage_talker.models.hibari import layout
 from omnistage_talker.models.hibari.markdown import strip_markdown
-from omnistage_talker.models.hibari.pauses import COMMAS, shorten_pauses
+from omnistage_talker.models.hibari.normalize import normalize
+from omnistage_talker.models.hibari.pauses import Silence, fit_tail, shorten_pauses, silence_around
 from omnistage_talker.models.hibari.phonemes import load_pronouncer, load_vocabulary, pronounce
 from omnistage_talker.models.hibari.script import first_foreign, fold
 
@@ -83,41 +84,37 @@ class HibariSpeech:
 
     def prepare(self, clause: Clause, *, lenient: bool) -> Utterance | None:
         spoken = fold(strip_markdown(clause.text) if lenient else clause.text)
-        phonemes = pronounce(self._rules, spoken)
+        phonemes = pronounce(self._rules, normalize(spoken))
         return Utterance(clause=clause, units=phonemes) if phonemes else None
 
     def speak(self, utterance: Utterance, options: SpeechOptions, *, segment: int) -> Iterator[FrameArray]:
         clause, last = utterance.clause, len(utterance.units) - 1
         for number, phonemes in enumerate(utterance.units):
-            yield shorten_pauses(
-                self._paced(phonemes, options.speed),
-                speed=options.speed,
-                before=number > 0 or not clause.sentence_start,
-                after=number < last or not clause.sentence_end,
-                comma=phonemes[-1] in COMMAS,
-            )
+            silence = silence_around(clause, phonemes, segment=segment, first=number == 0, last=number == last)
+            yield self._paced(phonemes, silence, options.speed)
 
-    def _paced(self, phonemes: str, speed: float) -> FrameArray:
-        """Frames that last 1/speed of the clause at its own pace.
+    def _paced(self, phonemes: str, silence: Silence, speed: float) -> FrameArray:
+        """Frames that last 1/speed of the clause at its own pace, pauses included.
 
         The model rounds each sound's duration to steps of 25 ms, so that at other paces than its own it misses the
-        asked one by up to 12 %. What it is told is therefore corrected by what it did, which takes a few runs. Around
-        1.3 many sounds fall by a step at once: durations of 1/1.18 to 1/1.44 do not exist, so the range ends before.
+        asked one by up to 12 %. What it is told is therefore corrected by what it did, which takes a few runs, and
+        what is then missing or left over at a sentence's end is silence. Around 1.3 many sounds fall by a step at
+        once: durations of 1/1.18 to 1/1.44 do not exist, so the range ends before.
         """
-        frames = self._run(phonemes, 1.0)
+        frames = shorten_pauses(self._run(phonemes, 1.0), silence)
         if speed == 1.0:
             return frames
         wanted = len(frames) / speed
         allowed = max(_STEP_FRAMES / 2, _PACE_TOLERANCE * wanted)
         told, best = speed, frames
         for _ in range(_PACE_RUNS):
-            frames = self._run(phonemes, told)
+            frames = shorten_pauses(self._run(phonemes, told), silence, speed=speed)
             if abs(len(frames) - wanted) < abs(len(best) - wanted):
                 best = frames
             if abs(len(best) - wanted) <= allowed:
                 break
             told = min(max(told * len(frames) / wanted, _TOLD_RANGE[0]), _TOLD_RANGE[1])
-        return best
+        return fit_tail(best, round(wanted)) if silence.sentence_end else best
 
     def _run(self, phonemes: str, speed: float) -> FrameArray:
         ids = [_PAD, *(self._ids[phoneme] for phoneme in phonemes if phoneme in self._ids), _PAD]
