@@ -45,7 +45,8 @@ class Settings(ServiceSettings):
         """Name -> key, of both sources.
 
         Raises:
-            ConfigError: a pair is malformed or a name stands twice; neither is shown, since it may be a key.
+            ConfigError: a pair is malformed or a name stands twice (neither is shown, since it may be a key), or keys
+                were asked for and none is named.
         """
         pairs = self.api_keys.get_secret_value().split(",") if self.api_keys is not None else []
         if self.api_keys_file is not None:
@@ -60,7 +61,13 @@ class Settings(ServiceSettings):
             if not (separator and name and key) or name in keys:
                 raise ConfigError(f"API key number {number}: name=key was expected, each name once")
             keys[name] = key
+        if not keys and self._asks_for_keys():
+            raise ConfigError("OMNISTAGE_API_KEYS or its file is set but names no key; unset it to let everybody in")
         return keys
+
+    def _asks_for_keys(self) -> bool:
+        """Whether somebody meant to name keys; an empty variable is how compose files leave one out."""
+        return self.api_keys_file is not None or bool(self.api_keys and self.api_keys.get_secret_value())
 
 
 def read_settings() -> Settings:
