@@ -12,7 +12,9 @@ from omnistage.config import load_models
 from omnistage.launcher.cli import app, parse_scale
 from omnistage.launcher.examples import examples
 from omnistage.launcher.faults import LauncherError, PortInUse
+from omnistage.launcher.hints import hint, program
 from omnistage.launcher.listening import address_of, free_port, listen
+from omnistage.launcher.logs import mark_run
 
 COMMANDS = ("up", "down", "status", "scale", "logs", "say", "models", "models check")
 
@@ -63,7 +65,8 @@ def test_scale_arguments() -> None:
 def test_without_a_system_commands_say_so(command: str, tmp_path: Path) -> None:
     result = CliRunner().invoke(app, [*command.split(), "--data", str(tmp_path / "none")])
     assert result.exit_code == 1
-    assert str(result.exception) == f"nothing runs from {tmp_path / 'none'}"
+    told = f"nothing runs from {tmp_path / 'none'}; name the data folder of another system with --data"
+    assert str(result.exception) == told
 
 
 def test_logs_that_do_not_exist(tmp_path: Path) -> None:
@@ -77,6 +80,44 @@ def test_logs_are_shown_when_nothing_runs(tmp_path: Path) -> None:
     (tmp_path / "logs" / "nats.log").write_text("four\n")
     result = CliRunner().invoke(app, ["logs", "-n", "2", "--data", str(tmp_path)])
     assert result.output == "nats     | four\ntalker-1 | two\ntalker-1 | three\n"
+
+
+def test_logs_are_those_of_this_run_unless_asked(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    (logs / "talker-1.log").write_text("before\n")
+    (logs / "talker-2.log").write_text("never again\n")
+    mark_run(logs)
+    for arguments, told in (
+        (["talker"], f"{logs} has no log of 'talker' of this run; --all shows those of earlier ones"),
+        (["dit"], f"{logs} has no log of 'dit'"),
+    ):
+        result = CliRunner().invoke(app, ["logs", *arguments, "--data", str(tmp_path)])
+        assert str(result.exception) == told
+    with (logs / "talker-1.log").open("a") as file:
+        file.write("now\n")
+    result = CliRunner().invoke(app, ["logs", "talker", "--data", str(tmp_path)])
+    assert result.output == "talker-1 | now\n"
+    result = CliRunner().invoke(app, ["logs", "talker", "--all", "--data", str(tmp_path)])
+    assert result.output == "talker-1 | before\ntalker-1 | now\ntalker-2 | never again\n"
+
+
+def test_hints_can_be_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = tmp_path / "a b" / "bin" / "omnistage"
+    command.parent.mkdir(parents=True)
+    command.write_text("#!/bin/sh\n")
+    command.chmod(0o755)
+    python = str(command.with_name("python"))
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    assert program(str(command), "/usr/bin/python") == f"'{command}'"
+    assert program("/x/omnistage/launcher/__main__.py", python) == f"'{command}'"
+    assert program("/x/__main__.py", str(tmp_path / "python")) == f"{tmp_path / 'python'} -m omnistage.launcher"
+    monkeypatch.chdir(tmp_path)
+    assert program("a b/bin/omnistage", python) == "'a b/bin/omnistage'"
+    monkeypatch.setenv("PATH", f"{command.parent}:/bin")
+    assert program(str(command), python) == "omnistage"
+    assert hint("down", tmp_path / "data").endswith(" down")
+    assert hint("down", tmp_path / "other").endswith(f" down --data {tmp_path / 'other'}")
 
 
 def test_a_port_is_taken_once() -> None:
@@ -97,8 +138,9 @@ def test_hosts_that_are_not_ours() -> None:
 
 
 def test_examples_name_what_is_served() -> None:
-    text = examples("http://127.0.0.1:1234", load_models())
+    text = examples("http://127.0.0.1:1234", load_models(), Path("/srv/data"))
     assert text.count("http://127.0.0.1:1234/v1") == 3
     assert text.count("curl ") == 2
     assert '"model": "hibari-heart", "voice": "heart"' in text
+    assert "omnistage down --data /srv/data`" in text
     assert 'OpenAI(base_url="http://127.0.0.1:1234/v1"' in text

@@ -45,10 +45,26 @@ def test_only_one_holds_it(folder: DataFolder) -> None:
         assert folder.held()
         with pytest.raises(AlreadyRunning, match="runs from"), folder.hold():
             pass
+        for refused in (folder.refuse_second, folder.clear):
+            with pytest.raises(AlreadyRunning, match=r"omnistage down --data .*` stops it"):
+                refused()
         assert folder.held()
     assert not folder.held()
     with folder.hold():
         pass
+    folder.refuse_second()
+
+
+def test_what_a_killed_launcher_left_is_cleared_once(folder: DataFolder) -> None:
+    assert not folder.clear()
+    folder.arena.mkdir()
+    (folder.run / "control.sock").touch()
+    write_state(folder, STATE)
+    assert folder.clear()
+    assert not folder.arena.exists()
+    assert [path.name for path in folder.run.iterdir()] == ["lock"]
+    assert not folder.clear()
+    assert not DataFolder(folder.root / "none").clear()
 
 
 def test_holding_makes_private_folders_and_leaves_none(folder: DataFolder) -> None:
@@ -90,6 +106,8 @@ def test_an_unusable_folder_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(LauncherError, match="cannot be used: Not a directory"):
         DataFolder(tmp_path / "file" / "data").prepare()
+    with pytest.raises(NotRunning, match="nothing runs from"):
+        read_state(DataFolder(tmp_path / "file"))
 
 
 def test_processes_of_a_folder_are_killed_and_no_others(tmp_path: Path) -> None:
@@ -118,7 +136,7 @@ def test_state_is_private_and_read_back(folder: DataFolder) -> None:
 
 
 def test_no_state_no_system(folder: DataFolder, tmp_path: Path) -> None:
-    with pytest.raises(NotRunning, match=r"^nothing runs from \S+$"):
+    with pytest.raises(NotRunning, match=r"^nothing runs from \S+; name the data folder of another .* --data$"):
         read_state(DataFolder(tmp_path / "nowhere"))
     write_state(folder, STATE)
     with pytest.raises(NotRunning, match="was killed"):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from omnistage.launcher.logs import Follower, RotatingLog, follow, log_files, tail
+from omnistage.launcher.logs import Follower, RotatingLog, follow, log_files, mark_run, run_start, tail
 
 
 def everything(path: Path) -> bytes:
@@ -65,6 +65,10 @@ def test_tail(tmp_path: Path) -> None:
     assert len(tail(path, 4000)) == 4000
     assert len(tail(path, 9999)) == 5000
     assert tail(path, 0) == []
+    assert tail(path, 9999, path.stat().st_size - 212) == tail(path, 2)
+    assert tail(path, 1, path.stat().st_size - 212) == tail(path, 1)
+    assert tail(path, 2, path.stat().st_size) == []
+    assert tail(path, 2, path.stat().st_size + 1) == tail(path, 2)
     assert tail(tmp_path / "none.log", 3) == []
 
 
@@ -92,6 +96,20 @@ def test_which_logs(tmp_path: Path) -> None:
     assert list(log_files(tmp_path, "talker-2")) == ["talker-2"]
     assert list(log_files(tmp_path, "nats")) == ["nats"]
     assert log_files(tmp_path, "dit") == {}
+
+
+def test_a_log_that_was_rotated_in_this_run_is_all_of_this_run(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    path.write_text("old old old\n")
+    assert run_start(path) == 0
+    mark_run(tmp_path)
+    assert run_start(path) == 12
+    log = RotatingLog(path, max_bytes=20)
+    log.write(b"one\n" + b"next file\n")
+    log.close()
+    assert path.read_bytes() == b"next file\n"
+    assert run_start(path) == 0
+    assert list(log_files(tmp_path, None, this_run=True)) == ["a"]
 
 
 def test_following_includes_processes_that_come_later(tmp_path: Path) -> None:

@@ -109,12 +109,10 @@ def test_kill_of_the_launcher_takes_the_children_along_and_the_next_start_is_cle
     launched.process.wait()
     launched.wait_for(lambda: {process.name() for process in launched.processes()} <= {"sleep"})
 
-    for command in ("status", "down"):
-        told = launched.run(command)
-        assert told.returncode == 1
-        assert "nothing runs from" in told.stderr
-        assert "was killed" in told.stderr
-        assert len(told.stderr.splitlines()) == 1
+    told = launched.run("status")
+    assert told.returncode == 1
+    assert f"nothing runs from {launched.data}: its launcher was killed; `" in told.stderr
+    assert len(told.stderr.splitlines()) == 1
 
     launched.countermand("talker-grandchild")
     launched.output.unlink()
@@ -125,6 +123,19 @@ def test_kill_of_the_launcher_takes_the_children_along_and_the_next_start_is_cle
     assert launched.run("down").returncode == 0
     launched.process.wait(STOP_S)
     assert_nothing_left(launched)
+
+
+def test_down_removes_what_a_killed_launcher_left(launched: Any) -> None:
+    launched.order("talker-grandchild")
+    launched.start()
+    launched.until_ready()
+    launched.process.kill()
+    launched.process.wait()
+    cleared = launched.run("down")
+    assert (cleared.returncode, cleared.stderr) == (0, "")
+    assert cleared.stdout == f"nothing ran from {launched.data}; removed what a killed launcher had left\n"
+    assert_nothing_left(launched)
+    assert launched.run("down").returncode == 1
 
 
 def test_a_killed_service_is_started_again_under_a_new_name_and_its_children_are_gone(launched: Any) -> None:
@@ -180,6 +191,28 @@ def test_a_failed_start_is_not_tried_again(launched: Any) -> None:
     assert_nothing_left(launched)
 
 
+def test_last_words_are_those_of_the_process_that_failed(launched: Any) -> None:
+    (launched.data / "logs").mkdir(parents=True)
+    (launched.data / "logs" / "codec-1.log").write_text("of a run long ago\n")
+    launched.order("codec-exit", "7")
+    launched.start()
+    assert launched.process.wait(30) == 1
+    assert launched.said().count("codec cannot start: so it was ordered") == 1
+    assert "of a run long ago" not in launched.said()
+
+
+def test_what_cannot_be_served_is_said_before_anything_starts(launched: Any) -> None:
+    models = launched.folder / "models.yaml"
+    models.write_text(models.read_text().replace("engine: none}", "engine: none, checkpoint: /no/such/file}"))
+    for extra in ((), ("--detach",)):
+        refused = launched.run("up", "--models", str(models), "--port", "0", *extra)
+        assert refused.returncode == 1
+        assert refused.stderr.startswith("omnistage: engines.t.checkpoint: ")
+        assert "; engines.c.checkpoint: " in refused.stderr
+        assert len(refused.stderr.splitlines()) == 1
+    assert not launched.data.exists()
+
+
 def test_a_service_that_always_crashes_is_given_up(launched: Any) -> None:
     launched.order("codec-exit", "7")
     launched.start()
@@ -209,18 +242,21 @@ def test_a_used_port_is_one_line_and_nothing_starts(launched: Any) -> None:
         port = taken.getsockname()[1]
         launched.start("--port", str(port))
         assert launched.process.wait(30) == 1
+        detached = launched.run("up", "-d", "--models", str(launched.folder / "models.yaml"), "--port", str(port))
     assert launched.said().splitlines() == [
         f"omnistage: port {port} is used by another program; choose one with --port or OMNISTAGE_PORT"
     ]
-    assert list((launched.data / "logs").iterdir()) == []
+    assert detached.stderr == launched.said()
+    assert not launched.data.exists()
 
 
 def test_one_system_per_data_folder(launched: Any) -> None:
     launched.start()
-    launched.until_ready()
-    second = launched.run("up", "--models", str(launched.folder / "models.yaml"), "--port", "0")
-    assert second.returncode == 1
-    assert "runs from" in second.stderr
+    port = launched.until_ready().rpartition(":")[2]
+    for extra in ((), ("--detach",)):
+        second = launched.run("up", "--models", str(launched.folder / "models.yaml"), "--port", port, *extra)
+        assert second.returncode == 1
+        assert f"a system runs from {launched.data} already" in second.stderr
     assert launched.status()["ready"] is True
 
 
@@ -328,7 +364,7 @@ def test_detached_until_down(launched: Any) -> None:
     started = launched.run("up", "--detach", "--models", str(launched.folder / "models.yaml"), "--port", "0")
     assert started.returncode == 0, started.stderr
     assert "is ready: http://127.0.0.1:" in started.stdout
-    assert "Stop it with Ctrl-C or `omnistage down`." in started.stdout
+    assert f"omnistage down --data {launched.data}`." in started.stdout
     status = launched.status()
     assert status["ready"] is True
     stopped = launched.run("down")
@@ -336,12 +372,24 @@ def test_detached_until_down(launched: Any) -> None:
     launched.wait_for(lambda: launched.gone(status["pid"]))
     assert_nothing_left(launched)
     again = launched.run("down")
-    assert (again.returncode, again.stderr) == (1, f"omnistage: nothing runs from {launched.data}\n")
+    assert again.returncode == 1
+    assert again.stderr.startswith(f"omnistage: nothing runs from {launched.data};")
 
 
 def test_detached_start_that_fails_says_why(launched: Any) -> None:
     launched.order("codec-exit", "3")
     failed = launched.run("up", "--detach", "--models", str(launched.folder / "models.yaml"), "--port", "0")
     assert failed.returncode == 1
-    assert "codec-1 could not start" in failed.stdout + failed.stderr
+    assert failed.stderr.startswith("omnistage: codec-1 could not start")
+    assert (failed.stdout + failed.stderr).count("codec cannot start: so it was ordered") == 1
+    assert_nothing_left(launched)
+
+
+def test_ctrl_c_of_a_detached_start_stops_what_was_started(launched: Any) -> None:
+    launched.order("talker-slow")
+    launched.start("--detach")
+    launched.wait_for(lambda: "talker-1: starting (e: reading weights)" in launched.said())
+    launched.process.send_signal(signal.SIGINT)
+    assert launched.process.wait(15) == 130
+    assert "Traceback" not in launched.said()
     assert_nothing_left(launched)

@@ -107,9 +107,8 @@ def up(
 
 @app.command()
 def down(data: Data = _DATA) -> None:
-    """Stop the running system and wait until it is gone."""
-    stop_system(data)
-    print("stopped")
+    """Stop the running system and wait until it is gone; remove what is left of one whose launcher was killed."""
+    print(stop_system(data))
 
 
 @app.command()
@@ -187,19 +186,21 @@ def logs(
     lines: Annotated[
         int, typer.Option("--lines", "-n", min=0, help="How many of the last lines of each process to show.")
     ] = 50,
+    earlier: Annotated[bool, typer.Option("--all", help="Also what earlier runs of the system wrote.")] = False,
     data: Data = _DATA,
 ) -> None:
-    """Show what the processes wrote, also when nothing runs any more.
+    """Show what the processes of this run wrote, or of the last one when nothing runs any more.
 
     Logs lie in DATA/logs, one file per process, at most 15 MiB each with its predecessors.
     """
     folder = DataFolder(data.resolve()).logs
-    files = log_reading.log_files(folder, which)
+    files = log_reading.log_files(folder, which, this_run=not earlier)
     if not files:
-        raise LauncherError(f"{folder} has no log" + (f" of {which!r}" if which else ""))
+        older = " of this run; --all shows those of earlier ones" if log_reading.log_files(folder, which) else ""
+        raise LauncherError(f"{folder} has no log" + (f" of {which!r}" if which else "") + older)
     width = max(len(name) for name in files)
     for name, path in files.items():
-        for line in log_reading.tail(path, lines):
+        for line in log_reading.tail(path, lines, 0 if earlier else log_reading.run_start(path)):
             print(f"{name:<{width}} | {line}")
     if not follow:
         return

@@ -25,6 +25,7 @@ from omnistage.launcher.examples import first_of
 from omnistage.launcher.faults import LauncherError, StartFailed
 from omnistage.launcher.folder import DataFolder
 from omnistage.launcher.state import read_state
+from omnistage.launcher.up import fault_of
 
 SENTENCE = "Hello! I am Omnistage, and every word of this was made on your own machine."
 QUESTION = "What is the capital of France?"
@@ -126,7 +127,7 @@ def running(folder: DataFolder, display: Display) -> Iterator[str]:
             while (address := _address(folder, display)) is None:
                 if process.poll() is not None:
                     output.seek(0)
-                    raise StartFailed(output.read().strip())
+                    raise StartFailed(fault_of(output.read())[1])
                 time.sleep(_LOOK_S)
             display.close()
             yield address

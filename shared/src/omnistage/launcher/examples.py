@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from omnistage.config import ModelsFile
+from omnistage.launcher.hints import hint
 
 
 def ready_line(address: str) -> str:
@@ -23,8 +24,8 @@ def first_of(models: ModelsFile, pipeline: str) -> tuple[str, str] | None:
     return None
 
 
-def examples(address: str, models: ModelsFile) -> str:
-    """A command each for speech, a spoken answer and the SDK; of what the models file serves."""
+def examples(address: str, models: ModelsFile, data: Path) -> str:
+    """A command each for speech, a spoken answer and the SDK, of what the models file serves; and how to stop it."""
     parts = []
     if speech := first_of(models, "speech"):
         parts.append(_speech(address, *speech))
@@ -32,7 +33,7 @@ def examples(address: str, models: ModelsFile) -> str:
         parts.append(_chat(address, *chat))
     if speech:
         parts.append(_sdk(address, *speech))
-    return "\n\n".join(["", *parts, "Stop it with Ctrl-C or `omnistage down`."])
+    return "\n\n".join(["", *parts, f"Stop it with Ctrl-C or `{hint('down', data)}`."])
 
 
 def _speech(address: str, model: str, voice: str) -> str:

@@ -24,6 +24,7 @@ from pathlib import Path
 import psutil
 
 from omnistage.launcher.faults import AlreadyRunning, LauncherError
+from omnistage.launcher.hints import hint
 
 MARK = "_OMNISTAGE_DATA"
 """Environment variable that every process of a system carries: the data folder it belongs to."""
@@ -88,8 +89,10 @@ class DataFolder:
         """Whether a launcher runs from this folder."""
         try:
             lock = os.open(self.run / "lock", os.O_RDWR)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return False
+        except OSError as error:
+            raise LauncherError(f"the data folder {self.root} cannot be used: {error.strerror}") from error
         try:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -97,6 +100,26 @@ class DataFolder:
         finally:
             os.close(lock)
         return False
+
+    def refuse_second(self) -> None:
+        """Raises AlreadyRunning if a launcher runs from this folder."""
+        if self.held():
+            raise self._held_already()
+
+    def clear(self) -> bool:
+        """Remove what a killed launcher left; whether there was anything.
+
+        Raises:
+            AlreadyRunning: a launcher runs from this folder.
+        """
+        if not self.run.is_dir():
+            return False
+        lock = os.open(self.run / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            self._lock(lock)
+            return self.sweep()
+        finally:
+            os.close(lock)
 
     @contextmanager
     def hold(self) -> Iterator[None]:
@@ -118,15 +141,20 @@ class DataFolder:
         finally:
             os.close(lock)
 
-    def sweep(self) -> None:
-        """Remove every trace of a system that no longer runs, but its data and logs. Only for the lock's holder."""
-        kill_marked(self.root)
-        shutil.rmtree(self.arena, ignore_errors=True)
-        if self.sockets != self.run:
-            shutil.rmtree(self.sockets, ignore_errors=True)
-        for path in self.run.iterdir():
-            if path.name != "lock":
-                path.unlink(missing_ok=True)
+    def sweep(self) -> bool:
+        """Remove every trace of a system that no longer runs, but its data and logs. Only for the lock's holder.
+
+        Returns:
+            Whether there was any.
+        """
+        killed = kill_marked(self.root)
+        elsewhere = [folder for folder in {self.arena, self.sockets} - {self.run} if folder.exists()]
+        for folder in elsewhere:
+            shutil.rmtree(folder, ignore_errors=True)
+        files = [path for path in self.run.iterdir() if path.name != "lock"]
+        for path in files:
+            path.unlink(missing_ok=True)
+        return bool(killed or elsewhere or files)
 
     def _lock(self, lock: int) -> None:
         """A probe (`held`) may hold the lock for an instant: try for a moment before giving up."""
@@ -136,12 +164,14 @@ class DataFolder:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 if time.monotonic() > end:
-                    raise AlreadyRunning(
-                        f"a system runs from {self.root} already (see `omnistage status`, `omnistage down`)"
-                    ) from error
+                    raise self._held_already() from error
                 time.sleep(0.02)
             else:
                 return
+
+    def _held_already(self) -> AlreadyRunning:
+        see, end = hint("status", self.root), hint("down", self.root)
+        return AlreadyRunning(f"a system runs from {self.root} already (`{see}` shows it, `{end}` stops it)")
 
     def _make_private(self, folder: Path) -> None:
         """Create a folder of ours at a foreseeable place; one that somebody else owns is refused."""

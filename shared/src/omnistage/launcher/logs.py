@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Iterator
@@ -13,6 +14,9 @@ KEPT = 2
 """Older files kept beside the current one: NAME.log.1 is the youngest of them."""
 
 _TAIL_BLOCK_BYTES = 64 * 1024
+
+_RUN = "run.json"
+"""Beside the logs: where each of them ended when the last run of the system began."""
 
 
 class RotatingLog:
@@ -62,15 +66,40 @@ class RotatingLog:
         return self._path.with_name(f"{self._path.name}.{number}")
 
 
-def tail(path: Path, lines: int) -> list[str]:
-    """The last lines of a file; empty if there is none."""
+def mark_run(folder: Path) -> None:
+    """A run of the system begins: remember where the logs end now."""
+    ends = {path.name: _end(path) for path in folder.glob("*.log")}
+    (folder / _RUN).write_text(json.dumps(ends), encoding="utf-8")
+
+
+def run_start(path: Path) -> int:
+    """Where in a log the last run of the system begins; beyond its end, or at it, if that run wrote nothing there."""
+    try:
+        inode, size = json.loads((path.parent / _RUN).read_text(encoding="utf-8"))[path.name]
+    except (FileNotFoundError, KeyError, ValueError):
+        return 0
+    return int(size) if path.stat().st_ino == inode else 0
+
+
+def _end(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_ino, status.st_size
+
+
+def tail(path: Path, lines: int, begin: int = 0) -> list[str]:
+    """The last lines of a file; empty if there is none.
+
+    Args:
+        begin: nothing before this byte is shown; ignored if the file has become shorter than that.
+    """
     if lines <= 0 or not path.exists():
         return []
     with path.open("rb") as file:
         end = file.seek(0, os.SEEK_END)
+        begin = begin if begin <= end else 0
         data = b""
-        while end > 0 and data.count(b"\n") <= lines:
-            start = max(0, end - _TAIL_BLOCK_BYTES)
+        while end > begin and data.count(b"\n") <= lines:
+            start = max(begin, end - _TAIL_BLOCK_BYTES)
             file.seek(start)
             data = file.read(end - start) + data
             end = start
@@ -116,9 +145,15 @@ class Follower:
         return data
 
 
-def log_files(folder: Path, which: str | None) -> dict[str, Path]:
-    """Process name -> its log, for one service ("talker"), one process ("talker-1") or all."""
+def log_files(folder: Path, which: str | None, *, this_run: bool = False) -> dict[str, Path]:
+    """Process name -> its log, for one service ("talker"), one process ("talker-1") or all.
+
+    Args:
+        this_run: only those that the last run of the system wrote to.
+    """
     files = {path.stem: path for path in sorted(folder.glob("*.log"))}
+    if this_run:
+        files = {name: path for name, path in files.items() if path.stat().st_size > run_start(path)}
     if which is None:
         return files
     return {name: path for name, path in files.items() if name == which or name.rpartition("-")[0] == which}

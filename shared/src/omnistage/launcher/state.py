@@ -11,6 +11,7 @@ import msgspec
 
 from omnistage.launcher.faults import NotRunning
 from omnistage.launcher.folder import DataFolder
+from omnistage.launcher.hints import hint
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,8 +58,12 @@ def read_state(folder: DataFolder) -> State:
         NotRunning: none does; says so too when a launcher was killed and left its state, or is still starting.
     """
     if not folder.held():
-        stale = " (its launcher was killed; `omnistage up` starts afresh)" if folder.state.exists() else ""
-        raise NotRunning(f"nothing runs from {folder.root}{stale}")
+        if folder.state.exists():
+            clean = hint("down", folder.root)
+            raise NotRunning(
+                f"nothing runs from {folder.root}: its launcher was killed; `{clean}` removes what it left"
+            )
+        raise NotRunning(f"nothing runs from {folder.root}; name the data folder of another system with --data")
     try:
         return msgspec.json.decode(folder.state.read_bytes(), type=State)
     except FileNotFoundError as error:

@@ -59,6 +59,7 @@ class Slot:
         served: whether it has ever been seen ready.
         speaks: whether it announces itself on the bus.
         reason: how it ended last, in words.
+        log_start: size of its log when the process that ran last was started, in bytes.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Slot:
     served: bool = False
     speaks: bool = True
     reason: str = ""
+    log_start: int = 0
     child: Child | None = field(default=None, repr=False)
     asked_to_stop: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
     ended: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
@@ -163,8 +165,10 @@ class Supervisor:
         spec = slot.make()
         slot.instance, slot.started, slot.state = spec.instance, time.time(), "starting"
         slot.metrics_port = spec.metrics_port
+        log = self._logs / f"{slot.name}.log"
+        slot.log_start = log.stat().st_size if log.exists() else 0
         try:
-            slot.child = await Child.spawn(spec, self._logs / f"{slot.name}.log")
+            slot.child = await Child.spawn(spec, log)
         except StartFailed as error:
             slot.last_exit, slot.reason = EXIT_FAILED_START, error.message
             return 0.0

@@ -277,7 +277,7 @@ class System:
 
     def _last_words(self, slot: Slot) -> str:
         path = self._folder.logs / f"{slot.name}.log"
-        return "\n".join(f"  {line}" for line in tail(path, _LAST_LINES)) + f"\n(all of it: {path})"
+        return "\n".join(f"  {line}" for line in tail(path, _LAST_LINES, slot.log_start)) + f"\n(all of it: {path})"
 
     def _show(self) -> None:
         if not self._ready:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 import socket
 import subprocess
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from omnistage.config import load_models
-from omnistage.errors import OmnistageError
+from omnistage.errors import ConfigError, OmnistageError
 from omnistage.launcher.control import ask
 from omnistage.launcher.deployment import instance_counts
 from omnistage.launcher.display import Display
@@ -22,12 +23,15 @@ from omnistage.launcher.examples import examples, ready_line
 from omnistage.launcher.faults import LauncherError, StartFailed
 from omnistage.launcher.folder import DataFolder
 from omnistage.launcher.listening import listen
+from omnistage.launcher.logs import mark_run
+from omnistage.launcher.models_check import explain
 from omnistage.launcher.settings import detached_environment
 from omnistage.launcher.state import read_state
 from omnistage.launcher.system import Plan, System
 from omnistage.observability import setup_logging
 
 _DETACHED_LOOK_S = 0.3
+_DETACHED_STOP_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -49,16 +53,27 @@ def up(options: UpOptions, display: Display) -> None:
     Raises:
         OmnistageError: it could not start; whatever had been started is gone again.
     """
-    files = tuple(path.resolve() for path in options.models)
-    models = load_models(files)
-    plan = Plan(models, files, instance_counts(models, options.scale), options.ready_s)
+    plan = _plan(options)
     setup_logging("warning", json=False, service="launcher", instance="launcher")
     folder = DataFolder(options.data.resolve())
-    folder.prepare()
-    with closing(listen(options.host, options.port)) as listening, folder.hold():
-        fault = asyncio.run(_run(folder, listening, plan, display, quiet=options.quiet))
+    folder.refuse_second()
+    with closing(listen(options.host, options.port)) as listening:
+        folder.prepare()
+        with folder.hold():
+            mark_run(folder.logs)
+            fault = asyncio.run(_run(folder, listening, plan, display, quiet=options.quiet))
     if fault is not None:
         raise fault
+
+
+def _plan(options: UpOptions) -> Plan:
+    """What to run. Raises ConfigError for all that is known to fail, before anything starts."""
+    files = tuple(path.resolve() for path in options.models)
+    models = load_models(files)
+    counts = instance_counts(models, options.scale)
+    if faults := explain(models).faults:
+        raise ConfigError("; ".join(faults))
+    return Plan(models, files, counts, options.ready_s)
 
 
 async def _run(
@@ -73,7 +88,7 @@ async def _run(
         async def serve() -> None:
             nonlocal fault
             try:
-                await system.serve(lambda: _announce(system, plan, display, quiet=quiet))
+                await system.serve(lambda: _announce(system, folder, plan, display, quiet=quiet))
             except OmnistageError as error:
                 fault = error
                 system.stop_asked.set()
@@ -88,11 +103,11 @@ async def _run(
     return fault
 
 
-def _announce(system: System, plan: Plan, display: Display, *, quiet: bool) -> None:
+def _announce(system: System, folder: DataFolder, plan: Plan, display: Display, *, quiet: bool) -> None:
     display.close()
     display.line(ready_line(system.address))
     if not quiet:
-        display.line(examples(system.address, plan.models))
+        display.line(examples(system.address, plan.models, folder.root))
 
 
 def _obey_signals(system: System) -> None:
@@ -111,15 +126,18 @@ def _obey_signals(system: System) -> None:
 
 
 def up_detached(options: UpOptions, arguments: list[str], display: Display) -> None:
-    """Start `omnistage up` in the background and wait until it is ready.
+    """Start `omnistage up` in the background and wait until it is ready. Ctrl-C meanwhile stops it again.
 
     Args:
         arguments: the command line of the launcher in the background, after `omnistage`.
 
     Raises:
-        StartFailed: it ended; its output says why.
+        OmnistageError: it cannot start, or it ended; its output says why.
     """
+    _plan(options)
     folder = DataFolder(options.data.resolve())
+    folder.refuse_second()
+    listen(options.host, options.port).close()
     folder.prepare()
     path = folder.logs / "launcher.log"
     start = path.stat().st_size if path.exists() else 0
@@ -132,18 +150,43 @@ def up_detached(options: UpOptions, arguments: list[str], display: Display) -> N
             env=detached_environment(),
             start_new_session=True,
         )
-    shown = b""
-    while process.poll() is None:
-        ready = _is_ready(folder, process.pid)
-        said = path.read_bytes()[start:]
-        if said != shown:
-            display.line(said[len(shown) :].decode(errors="replace").rstrip())
-            shown = said
+    try:
+        _show_until_ready(folder, process, path, start, display)
+    except KeyboardInterrupt:
+        process.terminate()
+        try:
+            process.wait(_DETACHED_STOP_S)
+        except (subprocess.TimeoutExpired, KeyboardInterrupt):
+            process.kill()
+            process.wait()
+            folder.clear()
+        raise
+
+
+def _show_until_ready(
+    folder: DataFolder, process: subprocess.Popen[bytes], path: Path, start: int, display: Display
+) -> None:
+    shown = 0
+    while True:
+        ended = process.poll() is not None
+        ready = not ended and _is_ready(folder, process.pid)
+        progress, fault = fault_of(path.read_bytes()[start:].decode(errors="replace"))
+        if not (ended or ready):
+            progress = progress[: progress.rfind("\n") + 1]
+        if progress[shown:].strip():
+            display.line(progress[shown:].rstrip())
+            shown = len(progress)
         if ready:
             return
+        if ended:
+            raise StartFailed(fault or f"it ended with exit code {process.returncode}")
         time.sleep(_DETACHED_LOOK_S)
-    said = path.read_bytes()[start:]
-    raise StartFailed(said.decode(errors="replace").strip() or f"it ended with exit code {process.returncode}")
+
+
+def fault_of(said: str) -> tuple[str, str]:
+    """What a launcher wrote, in two: how far it came, and its fault without the name of the command ("" for none)."""
+    fault = re.search(r"^omnistage: ", said, re.MULTILINE)
+    return (said, "") if fault is None else (said[: fault.start()], said[fault.end() :].strip())
 
 
 def _is_ready(folder: DataFolder, pid: int) -> bool:
@@ -154,14 +197,19 @@ def _is_ready(folder: DataFolder, pid: int) -> bool:
         return False
 
 
-def down(data: Path, *, wait_s: float = 10.0) -> None:
-    """Stop the system of a data folder and wait until it is gone.
+def down(data: Path, *, wait_s: float = 10.0) -> str:
+    """Stop the system of a data folder and wait until it is gone, or remove what a killed launcher left.
+
+    Returns:
+        What was done, in a line.
 
     Raises:
-        NotRunning: none runs.
+        NotRunning: none runs, and nothing was left.
         LauncherError: it is still there after the wait.
     """
     folder = DataFolder(data.resolve())
+    if not folder.held() and folder.clear():
+        return f"nothing ran from {folder.root}; removed what a killed launcher had left"
     state = read_state(folder)
     ask(state.control, "stop")
     end = time.monotonic() + wait_s
@@ -169,3 +217,4 @@ def down(data: Path, *, wait_s: float = 10.0) -> None:
         if time.monotonic() > end:
             raise LauncherError(f"the launcher (pid {state.pid}) has not ended within {wait_s:.0f} s")
         time.sleep(0.05)
+    return "stopped"
