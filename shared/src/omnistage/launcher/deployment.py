@@ -20,7 +20,10 @@ from omnistage.launcher.settings import service_environment
 from omnistage.pipelines import GATEWAY
 
 MAX_INSTANCES = 64
-_ARENA_MB = 256
+_ARENA_MB = {"talker": 192, "codec": 64}
+"""Shared memory of an instance in MiB, by what it writes there: frames are the bulk, then samples."""
+
+_OTHER_ARENA_MB = 16
 _SMALLEST_ARENA_MB = 4
 
 
@@ -63,6 +66,7 @@ class Deployment:
         models: the models file and its overlays.
         listening_fd: the socket of the HTTP API, for gateways.
         threads: OpenMP threads of each instance.
+        arena_mb: shared memory of an instance of each service in MiB, where the environment does not say.
     """
 
     folder: DataFolder
@@ -76,7 +80,7 @@ class Deployment:
     bus_password: str
     redis_url: str
     threads: int
-    arena_mb: int
+    arena_mb: Mapping[str, int]
 
     def spec(self, service: str, number: int) -> ChildSpec:
         """How to start an instance. Each start has a name of its own, so that nobody takes a new process for one
@@ -91,7 +95,6 @@ class Deployment:
             "BUS_PASSWORD": self.bus_password,
             "REDIS_URL": self.redis_url,
             "ARENA_DIR": str(self.folder.arena),
-            "ARENA_MB": str(self.arena_mb),
             "METRICS_PORT": str(metrics_port),
             "PARENT_PID": str(os.getpid()),
         }
@@ -101,7 +104,8 @@ class Deployment:
         if service == GATEWAY:
             given |= {"HOST": self.host, "PORT": str(self.port), "LISTEN_FD": str(self.listening_fd)}
             pass_fds = (self.listening_fd,)
-        environment = service_environment(self.folder, service, given, self.threads)
+        defaults = {"ARENA_MB": str(self.arena_mb[service])}
+        environment = service_environment(self.folder, service, given, self.threads, defaults)
         return ChildSpec((sys.executable, "-m", f"omnistage_{service}"), environment, instance, pass_fds, metrics_port)
 
 
@@ -110,9 +114,14 @@ def threads_each(instances: int) -> int:
     return max(1, (os.cpu_count() or 1) // max(1, instances))
 
 
-def arena_mb(folder: DataFolder, instances: int) -> int:
-    """Size of an instance's shared-memory partition: at most half of what is free, shared by all; 0 if that is
-    hardly anything, as with a container's default /dev/shm (bulk goes to the tensor server then)."""
-    free_mb = shutil.disk_usage(folder.arena).free // (1 << 20)
-    share = min(_ARENA_MB, free_mb // 2 // max(1, instances))
-    return share if share >= _SMALLEST_ARENA_MB else 0
+def arena_mb(folder: DataFolder, counts: Mapping[str, int]) -> dict[str, int]:
+    """Size of an instance's shared-memory partition in MiB, by service.
+
+    All instances together take at most half of what is free, and each less in proportion where that is too little;
+    0 if it is hardly anything, as with a container's default /dev/shm (bulk goes to the tensor server then).
+    """
+    wanted = {service: _ARENA_MB.get(service, _OTHER_ARENA_MB) for service in counts}
+    total = sum(wanted[service] * count for service, count in counts.items())
+    room = shutil.disk_usage(folder.arena).free // (1 << 20) // 2
+    shares = {service: min(size, size * room // max(1, total)) for service, size in wanted.items()}
+    return {service: share if share >= _SMALLEST_ARENA_MB else 0 for service, share in shares.items()}

@@ -20,8 +20,10 @@ def server_environment(folder: DataFolder) -> dict[str, str]:
     return _without_ours() | {MARK: str(folder.root)}
 
 
-def service_environment(folder: DataFolder, service: str, given: Mapping[str, str], threads: int) -> dict[str, str]:
-    """Environment of a service: `given` (without the prefix) over what the launcher was started with.
+def service_environment(
+    folder: DataFolder, service: str, given: Mapping[str, str], threads: int, defaults: Mapping[str, str]
+) -> dict[str, str]:
+    """Environment of a service: `given` over what the launcher was started with over `defaults`, named without prefix.
 
     Settings of the gateway alone (keys, limits) go to the gateway alone, since services refuse unknown variables.
     """
@@ -31,9 +33,10 @@ def service_environment(folder: DataFolder, service: str, given: Mapping[str, st
         if name.startswith(PREFIX) and name not in _OWN and (name in _COMMON or service == "gateway")
     }
     ours = {PREFIX + name: value for name, value in given.items()}
+    unsaid = {PREFIX + name: value for name, value in defaults.items()}
     constant = {MARK: str(folder.root), "PYTHONUNBUFFERED": "1"}
     numeric = {PREFIX + "THREADS": str(threads)} | thread_environment(threads) | ALLOCATOR
-    return _without_ours() | inherited | ours | numeric | constant
+    return _without_ours() | unsaid | inherited | ours | numeric | constant
 
 
 def detached_environment() -> dict[str, str]:

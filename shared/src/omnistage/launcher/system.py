@@ -208,7 +208,7 @@ class System:
             bus_password=broker.password,
             redis_url=tensors.url,
             threads=threads_each(instances - self._plan.counts["gateway"]),
-            arena_mb=arena_mb(self._folder, instances),
+            arena_mb=arena_mb(self._folder, self._plan.counts),
         )
 
     def _state(self, deployment: Deployment, control: str) -> State:
