@@ -224,6 +224,13 @@ async def test_what_a_model_wrote_is_spoken_without_its_marks(model: SpeechModel
     assert frames == (await speak(model, plain))[1]
 
 
+async def test_code_is_not_read_aloud_but_kept_in_the_text(model: SpeechModel) -> None:
+    block = "```python\nfor x in range(10):\n    print(x)  # 你好. And more.\n```"
+    texts, frames = await speak(model, f"Run this:\n{block}\nUse `x` then.", lenient=True)
+    assert texts == ["Run this:", block, "Use `x` then."]
+    assert frames == (await speak(model, "Run this:\n\nCode block.\n\nUse x then."))[1]
+
+
 @pytest.mark.parametrize(
     ("options", "param"),
     [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,6 +14,7 @@ from omnistage.errors import InvalidRequest, StageFailed
 from omnistage.pacing import Pacer
 from omnistage.stall import StallWatch
 from omnistage_talker.engine.clauses import ClauseLimits, ClauseSplitter
+from omnistage_talker.engine.code_blocks import BlockFinder, CodeBlock, Prose
 from omnistage_talker.engine.groups import FrameGrouper, GroupSizes
 from omnistage_talker.models.base import Clause, FrameArray, SpeechFacts, SpeechModel, Utterance
 
@@ -107,9 +108,10 @@ class SpeechEngine:
             options: voice and manner.
             first_segment: the segment to begin with; those before it are counted but not spoken.
             first_frame: the frame of that segment to begin with, where an earlier run began a chunk.
-            lenient: for text that a model has written: marks of Markdown and what cannot be spoken are left out, and
-                a text with nothing to say gives no segment. Otherwise either is an error, and since each piece is
-                checked before any of it is spoken, a text that comes in one piece is refused before it sounds.
+            lenient: for text that a model has written: marks of Markdown and what cannot be spoken are left out, a
+                fenced block of code is one clause, however long, and a text with nothing to say gives no segment.
+                Otherwise either is an error, and since each piece is checked before any of it is spoken, a text that
+                comes in one piece is refused before it sounds.
 
         Raises:
             InvalidRequest: naming `voice`, `speed`, …, or `input`.
@@ -138,11 +140,14 @@ class SpeechEngine:
 
     async def _clauses(self, pieces: AsyncIterator[str], *, lenient: bool) -> AsyncIterator[Clause]:
         splitter = ClauseSplitter(self._config.clauses)
+        blocks = BlockFinder()
         async for piece in pieces:
             if not lenient:
                 await self._in_pool(partial(self._model.check_text, piece))
-            for clause in splitter.feed(piece):
+            for clause in _clauses_of(blocks.feed(piece) if lenient else [Prose(piece)], splitter):
                 yield clause
+        for clause in _clauses_of(blocks.finish(), splitter):
+            yield clause
         for clause in splitter.finish():
             yield clause
 
@@ -172,6 +177,16 @@ class SpeechEngine:
                 return call()
 
         return await asyncio.get_running_loop().run_in_executor(self._pool, step)
+
+
+def _clauses_of(parts: list[Prose | CodeBlock], splitter: ClauseSplitter) -> Iterator[Clause]:
+    """The clauses that are certain; a block of code is one, and ends the sentence before it."""
+    for part in parts:
+        if isinstance(part, CodeBlock):
+            yield from splitter.finish()
+            yield Clause(text=part.text)
+        else:
+            yield from splitter.feed(part.text)
 
 
 def _chunk(frames: FrameArray, utterance: Utterance, segment: int, position: int, *, end: bool) -> SpokenFrames:
