@@ -29,6 +29,7 @@ from omnistage_gateway.dispatch.line import LineLimits
 from omnistage_gateway.dispatch.runner import BusDispatcher, DispatchLimits
 from omnistage_gateway.keyring import Keyring
 from omnistage_gateway.limits import Limits
+from omnistage_gateway.middleware import Leaving
 from omnistage_gateway.settings import Settings
 from omnistage_gateway.slow_reader import cutting_protocol
 from omnistage_gateway.transcripts import SharedTranscripts
@@ -39,8 +40,8 @@ TRANSCRIPTS_BUCKET = "transcripts"
 PRESENCE_S = 0.5
 """Stages give up a request whose gateway was silent for three of these."""
 
-REFUSE_S = 0.3
-"""How long a connection that has just been made may take to send its request, to be refused in so many words."""
+LEAVE_S = 1.0
+"""How long requests on standing connections are still served, each with the word to open another connection next."""
 
 LAST_BYTES_S = 2.0
 """How long the ends of answers may take to leave when the time for draining is over."""
@@ -51,12 +52,17 @@ _SWEEP_EVERY = 5
 class _Server(uvicorn.Server):
     """Leaves signals to the process, which drains before the server stops."""
 
+    def __init__(self, config: uvicorn.Config, leaving: Leaving) -> None:
+        super().__init__(config)
+        self._leaving = leaving
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
     def stop_listening(self) -> None:
-        """Accept no more connections; those that stand are served on. Idempotent."""
+        """Accept no more connections; those that stand are served on, and closed by their next answer. Idempotent."""
+        self._leaving.begin()
         for server in self.servers if self.started else ():
             server.close()
 
@@ -98,13 +104,13 @@ class GatewayProcess:
         """Take nothing new, finish what was accepted, leave.
 
         Whoever connects from now on meets another gateway that listens on the same socket, or none; whoever has
-        connected already and sends a request now gets a 503 that says so.
+        connected already is served for a moment more and told to connect anew, then gets a 503 that says so.
         """
         end = asyncio.get_running_loop().time() + (0.0 if self._failure else self._settings.drain_s)
         server.stop_listening()
-        dispatcher.refuse()
         if not self._failure:
-            await asyncio.sleep(REFUSE_S)
+            await asyncio.sleep(min(LEAVE_S, self._settings.drain_s / 2))
+        dispatcher.refuse()
         # Connections that carry nothing are closed at once; those with a request are waited for.
         server.should_exit = True
         await dispatcher.drain(max(0.0, end - asyncio.get_running_loop().time()))
@@ -165,8 +171,9 @@ class GatewayProcess:
             tracing=telemetry.tracing,
             cors_origins=settings.cors_origins,
         )
+        leaving = Leaving(app)
         config = uvicorn.Config(
-            app,
+            leaving,
             http=cutting_protocol(settings.slow_reader_s, lambda: telemetry.metrics.add(names.SLOW_READERS)),
             host=settings.host,
             port=settings.port,
@@ -176,7 +183,7 @@ class GatewayProcess:
             timeout_keep_alive=75,
             timeout_graceful_shutdown=max(1, int(settings.drain_s)),
         )
-        return _Server(config)
+        return _Server(config, leaving)
 
     async def _serve(self, server: _Server) -> None:
         descriptor = self._settings.listen_fd
