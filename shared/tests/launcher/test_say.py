@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import struct
+import subprocess
+import sys
 import threading
 import wave
 from collections.abc import Iterator
@@ -15,7 +17,7 @@ from typing import Any, ClassVar
 import pytest
 
 from omnistage.launcher.faults import LauncherError
-from omnistage.launcher.say import format_of, say, wav_seconds, with_sizes
+from omnistage.launcher.say import address_given, format_of, say, wav_seconds, with_sizes
 
 
 def streamed_wav(samples: int, size: int = 0xFFFFFFFF) -> bytes:
@@ -98,8 +100,41 @@ def test_refusals_are_said_and_nothing_is_written(
 
 
 def test_nobody_there(tmp_path: Path) -> None:
-    with pytest.raises(LauncherError, match="broke off"):
+    with pytest.raises(LauncherError, match=r"^nobody answers at http://127\.0\.0\.1:1: .*refused"):
         say("http://127.0.0.1:1", REQUEST, tmp_path / "f.wav", api_key=None, progress=lambda _: None)
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8000", "localhost", "ftp://host", "http://", "http://host:port"])
+def test_an_address_has_a_scheme_and_a_host(url: str) -> None:
+    with pytest.raises(LauncherError, match="is no address"):
+        address_given(url)
+
+
+def test_an_address_may_be_that_of_the_api() -> None:
+    assert address_given("http://host:1/v1/") == address_given("http://host:1") == "http://host:1"
+
+
+@pytest.mark.parametrize("audio_format", ["wav", "pcm"])
+def test_speech_goes_to_standard_output_and_words_do_not(api: str, audio_format: str) -> None:
+    data = streamed_wav(12_000)
+    Api.answer = (200, data)
+    command = [sys.executable, "-m", "omnistage.launcher", "say", "Hi", "-o", "-", "--url", api]
+    chosen = ["--format", "pcm"] if audio_format == "pcm" else []
+    told = subprocess.run([*command, *chosen], capture_output=True, timeout=60, check=True)
+    assert told.stdout == data
+    assert Api.seen[0]["response_format"] == audio_format
+    assert len(told.stderr.decode().splitlines()) == 1
+    assert told.stderr.startswith(b"-: ")
+
+
+def test_without_a_terminal_there_is_one_line(api: str, tmp_path: Path) -> None:
+    Api.answer = (200, streamed_wav(12_000))
+    path = tmp_path / "f.wav"
+    command = [sys.executable, "-m", "omnistage.launcher", "say", "Hi", "-o", str(path), "--url", api]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert told.stderr == ""
+    assert told.stdout.startswith(f"{path}: 0.50 s of audio")
+    assert told.stdout.count("\n") == 1
 
 
 @pytest.mark.parametrize("size", [0, 0x7FFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF - 8])
@@ -125,6 +160,7 @@ def test_the_suffix_says_the_format_unless_told_otherwise() -> None:
     assert format_of(Path("a.mp3"), None) == "mp3"
     assert format_of(Path("a.OGG"), None) == "opus"
     assert format_of(Path("a.bin"), "pcm") == "pcm"
+    assert (format_of(None, None), format_of(None, "opus")) == ("wav", "opus")
     for path, wanted in ((Path("a.bin"), None), (Path("a"), None), (Path("a.wav"), "midi")):
         with pytest.raises(LauncherError, match="unknown audio format"):
             format_of(path, wanted)

@@ -1,6 +1,22 @@
-"""`python -m omnistage.launcher`: the command `omnistage`."""
+"""The command `omnistage`, also as `python -m omnistage.launcher`."""
 
-from omnistage.launcher.cli import main
+from __future__ import annotations
+
+import sys
+
+_INTERRUPTED = 130
+"""As shells report a program that INT has ended."""
+
+
+def main() -> None:
+    """Entry point. Ctrl-C ends it without a traceback even while its libraries are still being imported."""
+    try:
+        from omnistage.launcher.cli import main as run
+
+        run()
+    except KeyboardInterrupt:
+        sys.exit(_INTERRUPTED)
+
 
 if __name__ == "__main__":
     main()

@@ -22,10 +22,10 @@ from omnistage.launcher.display import display_for
 from omnistage.launcher.faults import LauncherError
 from omnistage.launcher.folder import DataFolder
 from omnistage.launcher.models_check import explain
-from omnistage.launcher.say import format_of
+from omnistage.launcher.say import address_given, format_of
 from omnistage.launcher.say import say as speak
 from omnistage.launcher.state import read_state
-from omnistage.launcher.status import PLAIN_WIDTH, status_table
+from omnistage.launcher.status import status_lines, status_table
 from omnistage.launcher.up import UpOptions, up_detached
 from omnistage.launcher.up import down as stop_system
 from omnistage.launcher.up import up as start_system
@@ -116,7 +116,7 @@ def status(
     data: Data = _DATA,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as one JSON object, once.")] = False,
     once: Annotated[
-        bool, typer.Option("--once", help="Print the table once; without a terminal that is the default.")
+        bool, typer.Option("--once", help="Print plain lines, once; without a terminal that is the default.")
     ] = False,
 ) -> None:
     """Show every process: service, instance, pid, version, models, slots, queue and requests in flight.
@@ -129,7 +129,7 @@ def status(
         return
     console = Console()
     if once or not console.is_terminal:
-        Console(width=max(console.width, PLAIN_WIDTH)).print(status_table(ask(control, "status")))
+        print("\n".join(status_lines(ask(control, "status"))))
         return
     try:
         with Live(console=console, auto_refresh=False) as live:
@@ -214,9 +214,13 @@ def logs(
 @app.command()
 def say(
     text: Annotated[str, typer.Argument(help="What to say; - reads it from standard input.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="File to write; its suffix says the format.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="File to write, its suffix says the format; - is standard output.")
+    ],
     voice: Annotated[str, typer.Option(help="One of the model's voices.")] = "alloy",
-    audio_format: Annotated[str | None, typer.Option("--format", help="mp3, opus, aac, flac, wav or pcm.")] = None,
+    audio_format: Annotated[
+        str | None, typer.Option("--format", help="mp3, opus, aac, flac, wav or pcm; wav on standard output.")
+    ] = None,
     model: Annotated[str, typer.Option(help="A served model or one of its aliases.")] = "tts-1",
     speed: Annotated[float | None, typer.Option(min=0.25, max=4.0, help="1.0 is the voice's own pace.")] = None,
     url: Annotated[str | None, typer.Option(help="Address of a system elsewhere, e.g. http://host:8000.")] = None,
@@ -225,27 +229,29 @@ def say(
     ] = None,
     data: Data = _DATA,
 ) -> None:
-    """Say a text and write the speech to a file, through the HTTP API of the running system."""
-    address = url.rstrip("/").removesuffix("/v1") if url else read_state(DataFolder(data.resolve())).address
+    """Say a text and write the speech to a file, through the HTTP API of the running system or of another one."""
+    address = address_given(url) if url else read_state(DataFolder(data.resolve())).address
+    file = None if str(output) == "-" else output
     request: dict[str, object] = {
         "input": sys.stdin.read() if text == "-" else text,
         "model": model,
         "voice": voice,
-        "response_format": format_of(output, audio_format),
+        "response_format": format_of(file, audio_format),
     }
     if speed is not None:
         request["speed"] = speed
     columns = (SpinnerColumn(), TextColumn("speaking: {task.completed:.0f} kB"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("")
         spoken = speak(
             address,
             request,
-            output,
+            file,
             api_key=api_key,
             progress=lambda nbytes: progress.update(task, completed=nbytes / 1000),
         )
-    print(f"{output}: {spoken.summary()}")
+    print(f"{output}: {spoken.summary()}", file=sys.stderr if file is None else sys.stdout)
 
 
 @models_app.command("check")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import io
 import struct
+import sys
 import time
 import wave
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import httpx
 
@@ -48,13 +51,28 @@ class Spoken:
         return ", ".join(parts)
 
 
-def format_of(output: Path, wanted: str | None) -> str:
-    """The format asked for, else the one that the file's name stands for.
+def address_given(url: str) -> str:
+    """Base address of a system that somebody named, with or without /v1.
+
+    Raises:
+        LauncherError: it has no scheme or no host.
+    """
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise LauncherError(f"{url!r} is no address: {error}") from error
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise LauncherError(f"{url!r} is no address; it begins with http:// or https://, e.g. http://127.0.0.1:8000")
+    return url.rstrip("/").removesuffix("/v1")
+
+
+def format_of(output: Path | None, wanted: str | None) -> str:
+    """The format asked for, else the one that the file's name stands for; wav for standard output (None).
 
     Raises:
         LauncherError: it is none that is spoken here.
     """
-    suffix = output.suffix.lower().removeprefix(".")
+    suffix = output.suffix.lower().removeprefix(".") if output is not None else "wav"
     name = wanted or _OTHER_SUFFIXES.get(suffix, suffix)
     if name not in FORMATS:
         raise LauncherError(f"unknown audio format {name!r}; there are: {', '.join(FORMATS)} (see --format)")
@@ -62,9 +80,14 @@ def format_of(output: Path, wanted: str | None) -> str:
 
 
 def say(
-    address: str, request: dict[str, object], output: Path, *, api_key: str | None, progress: Callable[[int], None]
+    address: str,
+    request: dict[str, object],
+    output: Path | None,
+    *,
+    api_key: str | None,
+    progress: Callable[[int], None],
 ) -> Spoken:
-    """Ask for speech and write it to a file as it comes.
+    """Ask for speech and write it to a file, or to standard output (None), as it comes.
 
     Args:
         request: body of POST /v1/audio/speech.
@@ -83,21 +106,34 @@ def say(
             if response.status_code != httpx.codes.OK:
                 response.read()
                 raise LauncherError(_reason(response))
-            with output.open("wb") as file:
+            with _writable(output) as file:
                 for chunk in response.iter_bytes():
                     first = first or time.monotonic() - begun
                     file.write(chunk)
                     nbytes += len(chunk)
                     progress(nbytes)
+    except httpx.ConnectError as error:
+        raise LauncherError(f"nobody answers at {address}: {error}") from error
     except httpx.TransportError as error:
-        output.unlink(missing_ok=True)
+        if output is not None:
+            output.unlink(missing_ok=True)
         raise LauncherError(f"{address} broke off: {error}") from error
     except OSError as error:
-        raise LauncherError(f"{output} cannot be written: {error.strerror}") from error
+        raise LauncherError(f"{output or 'standard output'} cannot be written: {error.strerror}") from error
     total = time.monotonic() - begun
-    if request["response_format"] == "wav":
+    if request["response_format"] == "wav" and output is not None:
         output.write_bytes(with_sizes(output.read_bytes()))
-    return Spoken(nbytes, first, total, _length(output, str(request["response_format"])))
+    return Spoken(nbytes, first, total, _length(output, str(request["response_format"]), nbytes))
+
+
+@contextmanager
+def _writable(output: Path | None) -> Iterator[BinaryIO]:
+    if output is None:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    with output.open("wb") as file:
+        yield file
 
 
 def with_sizes(data: bytes) -> bytes:
@@ -124,10 +160,10 @@ def wav_seconds(data: bytes) -> float:
         return float(file.getnframes() / file.getframerate())
 
 
-def _length(output: Path, audio_format: str) -> float | None:
+def _length(output: Path | None, audio_format: str, nbytes: int) -> float | None:
     if audio_format == "pcm":
-        return output.stat().st_size / _PCM_BYTES_PER_S
-    return wav_seconds(output.read_bytes()) if audio_format == "wav" else None
+        return nbytes / _PCM_BYTES_PER_S
+    return wav_seconds(output.read_bytes()) if audio_format == "wav" and output is not None else None
 
 
 def _reason(response: httpx.Response) -> str:
