@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from typing import Protocol
 
+import numpy as np
+
 from omnistage.contracts import TextDelta, TextDone
 from omnistage.errors import InvalidRequest, OmnistageError, StageFailed
 from omnistage.runtime.tasks import together
 from omnistage_gateway.answer import events_of
-from omnistage_gateway.audio import PooledTranscoder, Transcoder
+from omnistage_gateway.audio import DEFAULT_RATE_HZ, PooledTranscoder, Samples, Transcoder
 from omnistage_gateway.context import Gateway
 from omnistage_gateway.dispatch.interface import AudioPiece, Event
 from omnistage_gateway.playback import Playback
 from omnistage_gateway.translate import ChatJob
+
+SILENCE_S = 0.2
+"""What is heard of an answer that has no sound at all, so that its audio is a file that can be played."""
 
 
 class ChatSink(Protocol):
@@ -56,6 +61,9 @@ async def _answer(gateway: Gateway, job: ChatJob, index: int, request_id: str, s
         transcoder = Transcoder(job.audio_format, whole=not job.stream)
         async with gateway.encoders.using(transcoder) as encoder:
             done = await _follow(gateway, job, index, request_id, sink, encoder)
+            if not encoder.begun:
+                # Nothing in the text can be spoken. No format can hold nothing, and players refuse an empty file.
+                await _feed(sink, index, encoder, np.zeros(round(SILENCE_S * DEFAULT_RATE_HZ), np.int16))
             data = await encoder.finish()
             if data:
                 await sink.audio(index, data)
@@ -91,10 +99,16 @@ async def _pass_on(
         if event.text or event.logprobs:
             await sink.text(index, event)
     elif isinstance(event, AudioPiece) and encoder is not None and len(event.samples):
-        data = await encoder.feed(event.samples, event.sample_rate_hz)
-        if data:
-            await sink.audio(index, data)
+        await _feed(sink, index, encoder, event.samples, event.sample_rate_hz)
         playback.sent(encoder.duration_s)
+
+
+async def _feed(
+    sink: ChatSink, index: int, encoder: PooledTranscoder, samples: Samples, rate_hz: int = DEFAULT_RATE_HZ
+) -> None:
+    data = await encoder.feed(samples, rate_hz)
+    if data:
+        await sink.audio(index, data)
 
 
 def _as_own_fault(error: InvalidRequest) -> OmnistageError:

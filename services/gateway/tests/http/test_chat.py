@@ -301,14 +301,38 @@ async def test_finish_reason(client: openai.AsyncOpenAI, stand: Any, events: Any
     assert (answer.choices[0].message.content, answer.choices[0].finish_reason) == ("Hm", reason)
 
 
+@pytest.mark.parametrize("said", ["", "Да."])
+@pytest.mark.parametrize("name", ["wav", "mp3", "flac", "opus", "aac", "pcm16"])
+async def test_an_answer_without_a_sound_is_a_short_silence(
+    client: openai.AsyncOpenAI, stand: Any, events: Any, name: Any, said: str
+) -> None:
+    async def script(work: AnyWork) -> AsyncIterator[Event]:
+        yield events["text"](said)
+        yield events["done"]("stop", 0)
+
+    stand.fake.script = script
+    spoken: Any = {**SPOKEN, "audio": {"voice": "alloy", "format": name}}
+    answer = await client.chat.completions.create(**BODY, **spoken)
+    audio = answer.choices[0].message.audio
+    assert audio
+    assert audio.transcript == said
+    assert 0.2 <= decoded_seconds(base64.b64decode(audio.data), name) <= 0.3
+    if name == "pcm16":
+        stream = await client.chat.completions.create(**BODY, **spoken, stream=True)
+        deltas = [chunk.model_dump(exclude_unset=True)["choices"][0]["delta"] async for chunk in stream]
+        assert [delta["audio"]["data"] for delta in deltas if "data" in delta.get("audio", {})] == [audio.data]
+        assert base64.b64decode(audio.data) == bytes(9600)
+        assert "data" in deltas[-3]["audio"]
+        assert "expires_at" in deltas[-2]["audio"]
+
+
 async def test_an_answer_that_says_nothing(client: openai.AsyncOpenAI, stand: Any, events: Any) -> None:
     async def script(work: AnyWork) -> AsyncIterator[Event]:
         yield events["done"]("stop", 0)
 
     stand.fake.script = script
-    answer = await client.chat.completions.create(**BODY, **SPOKEN)
-    assert answer.choices[0].message.audio
-    assert (answer.choices[0].message.audio.transcript, answer.choices[0].message.audio.data) == ("", "")
+    answer = await client.chat.completions.create(**BODY)
+    assert answer.choices[0].message.content == ""
     stream = await client.chat.completions.create(**BODY, stream=True)
     assert [chunk.choices[0].finish_reason async for chunk in stream] == [None, "stop"]
 

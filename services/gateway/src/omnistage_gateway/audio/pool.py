@@ -28,6 +28,11 @@ class PooledTranscoder:
         """Seconds of audio given so far."""
         return self._transcoder.duration_s
 
+    @property
+    def begun(self) -> bool:
+        """Whether any samples were fed."""
+        return self._transcoder.begun
+
     async def feed(self, samples: Samples, rate_hz: int) -> bytes:
         """See `Transcoder.feed`."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._transcoder.feed, samples, rate_hz)

@@ -71,6 +71,11 @@ class Transcoder:
         """Seconds of audio given so far."""
         return self.samples_out / self.rate_hz if self.rate_hz else 0.0
 
+    @property
+    def begun(self) -> bool:
+        """Whether any samples were fed."""
+        return self._encoder is not None
+
     def feed(self, samples: Samples, rate_hz: int) -> bytes:
         """The next [samples] int16.
 

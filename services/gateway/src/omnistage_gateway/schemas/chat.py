@@ -46,7 +46,10 @@ class StreamOptions(Shape):
 
 
 class AudioParam(Shape):
-    """How the answer is to sound. `voice` may be left out where the model has a default voice."""
+    """How the answer is to sound. `voice` may be left out where the model has a default voice.
+
+    An answer of which nothing can be spoken sounds like 0.2 s of silence.
+    """
 
     voice: Voice | None = None
     format: AudioFormatName
