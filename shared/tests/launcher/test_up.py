@@ -20,7 +20,8 @@ from omnistage.transport.connect import connect
 
 pytestmark = pytest.mark.integration
 
-STOP_S = 5.0
+STOP_S = 5.0 * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+"""The promise is 5 s on a machine that has nothing else to do."""
 
 
 def gateway_pid(address: str) -> int:
