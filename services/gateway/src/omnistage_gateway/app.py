@@ -101,7 +101,7 @@ def _add_middleware(
 ) -> None:
     """From the innermost to the outermost."""
     app.add_middleware(ReportCrash)
-    app.add_middleware(LimitBody, max_bytes=limits.body_bytes)
+    app.add_middleware(LimitBody, max_bytes=limits.body_bytes, read_s=limits.read_s)
     app.add_middleware(Authenticate, keyring=keyring)
     if cors_origins:
         app.add_middleware(

@@ -32,6 +32,7 @@ from omnistage_gateway.limits import Limits
 from omnistage_gateway.middleware import Leaving
 from omnistage_gateway.settings import Settings
 from omnistage_gateway.slow_reader import cutting_protocol
+from omnistage_gateway.slow_sender import impatient_protocol
 from omnistage_gateway.transcripts import SharedTranscripts
 
 _log = get_logger(__name__)
@@ -159,7 +160,8 @@ class GatewayProcess:
         )
 
     async def _server(self, bus: Bus, dispatcher: BusDispatcher, telemetry: Telemetry) -> _Server:
-        settings, limits = self._settings, Limits(body_bytes=self._settings.body_mb * 2**20)
+        settings = self._settings
+        limits = Limits(body_bytes=settings.body_mb * 2**20, read_s=settings.request_read_s)
         bucket = await bus.key_value(TRANSCRIPTS_BUCKET, ttl_s=limits.transcript_s)
         app = create_app(
             dispatcher=dispatcher,
@@ -174,7 +176,11 @@ class GatewayProcess:
         leaving = Leaving(app)
         config = uvicorn.Config(
             leaving,
-            http=cutting_protocol(settings.slow_reader_s, lambda: telemetry.metrics.add(names.SLOW_READERS)),
+            http=cutting_protocol(
+                settings.slow_reader_s,
+                lambda: telemetry.metrics.add(names.SLOW_READERS),
+                impatient_protocol(settings.request_read_s),
+            ),
             host=settings.host,
             port=settings.port,
             log_config=None,

@@ -46,10 +46,15 @@ def error_body(error: OmnistageError) -> dict[str, Any]:
 
 
 def error_headers(error: OmnistageError) -> dict[str, str]:
-    """Retry-After in whole seconds, at least 1, where the error knows it; the challenge of a 401."""
+    """Retry-After in whole seconds, at least 1, where the error knows it; the challenge of a 401.
+
+    A 408 closes its connection: the rest of that request may still come (RFC 9110, section 15.5.9).
+    """
     headers = {}
     if error.retry_after_s is not None:
         headers["retry-after"] = str(max(1, math.ceil(error.retry_after_s)))
+    if error.status == 408:
+        headers["connection"] = "close"
     if error.status == 401:
         headers["www-authenticate"] = "Bearer"
     return headers

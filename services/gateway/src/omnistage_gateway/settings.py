@@ -26,6 +26,7 @@ class Settings(ServiceSettings):
         max_wait_s: a request that would wait longer in the line is refused at once; few seconds keep streams prompt
             under overload, many let bursts through.
         max_waiting_per_key: requests in the waiting line of one key.
+        request_read_s: a client that stands still for so long while it sends its request gets a 408, or is cut off.
         slow_reader_s: a client that takes nothing of its answer for so long is cut off.
     """
 
@@ -39,6 +40,7 @@ class Settings(ServiceSettings):
     max_waiting: int = Field(1024, ge=0)
     max_waiting_per_key: int = Field(512, ge=0)
     max_wait_s: float = Field(30.0, ge=0)
+    request_read_s: float = Field(30.0, gt=0)
     slow_reader_s: float = Field(60.0, gt=0)
 
     def keys(self) -> dict[str, str]:

@@ -17,15 +17,18 @@ from omnistage.observability import get_logger
 _log = get_logger(__name__)
 
 
-def cutting_protocol(limit_s: float, cut: Callable[[], None]) -> type[HttpToolsProtocol]:
+def cutting_protocol(
+    limit_s: float, cut: Callable[[], None], base: type[HttpToolsProtocol] = HttpToolsProtocol
+) -> type[HttpToolsProtocol]:
     """A server's protocol that aborts a connection whose client has taken nothing for a while.
 
     Args:
         limit_s: how long it may take nothing while bytes wait for it.
         cut: told of each such client.
+        base: the protocol to extend.
     """
 
-    class Cutting(HttpToolsProtocol):
+    class Cutting(base):  # type: ignore[misc, valid-type]
         def __init__(self, *args: Any, **options: Any) -> None:
             super().__init__(*args, **options)
             self._timer: asyncio.TimerHandle | None = None
