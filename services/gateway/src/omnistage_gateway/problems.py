@@ -22,6 +22,21 @@ _TYPES = {
 }
 
 
+_REASONS = {
+    "model_type": "must be an object",
+    "model_attributes_type": "must be an object",
+    "dict_type": "must be an object",
+    "list_type": "must be an array",
+    "string_type": "must be a string",
+    "bool_type": "must be true or false",
+    "int_type": "must be an integer",
+    "float_type": "must be a number",
+    # No field of ours asks for more than one entry or character.
+    "too_short": "must not be empty",
+    "string_too_short": "must not be empty",
+}
+
+
 def error_type(status: int) -> str:
     """The `type` that goes with an HTTP status."""
     return _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
@@ -76,15 +91,32 @@ def from_validation(error: ValidationError, body: Any) -> InvalidRequest:
 
 def _explain(fault: Mapping[str, Any], param: str) -> tuple[str, str]:
     """Message and code of one of pydantic's faults."""
-    kind, reason = fault["type"], str(fault["msg"]).rstrip(".")
+    kind = fault["type"]
     if kind in ("missing", "union_tag_not_found"):
         return f"Missing required parameter: '{param}'.", "missing_required_parameter"
     if kind == "extra_forbidden":
         return f"Unknown parameter: '{param}'.", "unknown_parameter"
+    reason = _reason(fault)
     where = f"Invalid value for '{param}': " if param else "Invalid request body: "
     if kind == UNSUPPORTED:
         return f"{where}{reason}.", UNSUPPORTED
     return f"{where}{reason}.", "invalid_type" if kind.endswith("_type") else "invalid_value"
+
+
+def _reason(fault: Mapping[str, Any]) -> str:
+    """What is wrong, in JSON's words rather than the validator's."""
+    kind, context = fault["type"], fault.get("ctx", {})
+    if kind in _REASONS:
+        return _REASONS[kind]
+    if kind == "too_long":
+        return f"must not have more than {context['max_length']} entries"
+    if kind == "string_too_long":
+        return f"must not have more than {context['max_length']} characters"
+    if kind in ("union_tag_invalid", "literal_error"):
+        # Written as 'a', 'b' or 'c'; no value of ours holds a quote.
+        allowed = str(context.get("expected_tags") or context.get("expected")).split("'")[1::2]
+        return ("must be one of: " if len(allowed) > 1 else "must be ") + ", ".join(allowed)
+    return str(fault["msg"]).rstrip(".").replace("Input should ", "must ").replace("String should ", "must ")
 
 
 def _path(fault: Mapping[str, Any], body: Any) -> list[int | str]:

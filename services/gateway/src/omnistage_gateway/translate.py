@@ -269,7 +269,7 @@ def _check_together(request: ChatRequest) -> None:
         raise InvalidRequest("Invalid value for 'modalities': each may be named once.", param="modalities")
     if "text" not in request.modalities:
         raise InvalidRequest(
-            "Invalid value for 'modalities': audio comes with its text; use ['text', 'audio'].", param="modalities"
+            'Invalid value for \'modalities\': audio comes with its text; use ["text", "audio"].', param="modalities"
         )
     if request.top_logprobs is not None and not request.logprobs:
         raise InvalidRequest("Invalid value for 'top_logprobs': it needs logprobs to be true.", param="top_logprobs")
@@ -286,7 +286,7 @@ def _chat_audio(request: ChatRequest, served: Served) -> AudioFormat | None:
     if not wanted and request.audio is None:
         return None
     if not wanted:
-        raise InvalidRequest("Invalid value for 'audio': it needs modalities ['text', 'audio'].", param="audio")
+        raise InvalidRequest('Invalid value for \'audio\': it needs modalities ["text", "audio"].', param="audio")
     if not makes_audio(served.spec):
         raise InvalidRequest(
             f"Invalid value for 'modalities': model '{served.key}' does not speak.",

@@ -15,6 +15,11 @@ GOOD_CHAT: dict[str, Any] = {"model": "gpt-4o", "messages": [USER]}
 AUDIO: dict[str, Any] = {"modalities": ["text", "audio"], "audio": {"voice": "alloy", "format": "wav"}}
 MISSING, UNKNOWN, UNSUPPORTED = "missing_required_parameter", "unknown_parameter", "unsupported_value"
 VALUE, TYPE = "invalid_value", "invalid_type"
+JARGON = (
+    *("Input ", "Input tag", "Extra inputs", "should", "after validation", "dictionary", "instance", "valid list"),
+    *("allowed: False", "allowed: None", "allowed: True", "None", "discriminator", "<class", "Field required"),
+)
+"""Words of the validator and of Python, which mean nothing to somebody who wrote JSON."""
 GONE = object()
 """Stands for a field that is left out."""
 
@@ -213,6 +218,7 @@ def check(answer: httpx.Response, status: int, param: str | None, code: str) -> 
     assert (error["param"], error["code"]) == (param, code), answer.text
     assert error["type"] == "invalid_request_error"
     assert error["message"]
+    assert not [word for word in JARGON if word in error["message"]]
     if param:
         assert param in error["message"] or error["code"] == "model_not_found" or "The model" in error["message"]
 
@@ -253,7 +259,37 @@ async def test_the_message_lists_what_there_is(http: httpx.AsyncClient) -> None:
     voice = await http.post(SPEECH, json={**GOOD_SPEECH, "voice": "nobody"})
     assert "shimmer" in voice.json()["error"]["message"]
     form = await http.post(SPEECH, json={**GOOD_SPEECH, "response_format": "ogg"})
-    assert "'opus'" in form.json()["error"]["message"]
+    assert form.json()["error"]["message"].endswith("must be one of: mp3, opus, aac, flac, wav, pcm.")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"messages": []}, "must not be empty"),
+        ({"stop": ""}, "must not be empty"),
+        ({"modalities": []}, "must not be empty"),
+        ({"messages": [{**USER, "role": "robot"}]}, "must be one of: system, developer, user, assistant, tool"),
+        ({"messages": ["Hi"]}, "must be an object"),
+        ({"messages": "Hi"}, "must be an array"),
+        ({"modalities": ["video"]}, "must be one of: text, audio"),
+        ({"n": 9}, "must be less than or equal to 8"),
+        ({"n": 1.5}, "must be an integer"),
+        ({"temperature": "1"}, "must be a number"),
+        ({"stream": 1}, "must be true or false"),
+        ({"stop": ["a"] * 5}, "must not have more than 4 entries"),
+        ({"stop": "s" * 513}, "must not have more than 512 characters"),
+        ({"store": True}, "this server cannot honour it; allowed: false"),
+        ({"tools": [{}]}, "this server cannot honour it; allowed: []"),
+        ({"tool_choice": "required"}, 'this server cannot honour it; allowed: "none", "auto"'),
+        ({"prediction": {}}, "this server cannot honour it; allowed: null"),
+    ],
+    ids=str,
+)
+async def test_the_reason_is_said_in_the_words_of_json(
+    http: httpx.AsyncClient, change: dict[str, Any], reason: str
+) -> None:
+    message = (await http.post(CHAT, json={**GOOD_CHAT, **change})).json()["error"]["message"]
+    assert message.partition(": ")[2] == f"{reason}."
 
 
 @pytest.mark.parametrize(

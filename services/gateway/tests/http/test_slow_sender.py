@@ -33,11 +33,22 @@ async def url(make_stand: Any, serve: Any) -> AsyncIterator[str]:
     assert stand.fake.completed == stand.fake.left
 
 
+async def read_all(reader: asyncio.StreamReader) -> bytes:
+    """Until the end, which may be a reset: the client may still have been writing."""
+    got = b""
+    try:
+        while piece := await reader.read(65_536):
+            got += piece
+    except ConnectionError:
+        pass
+    return got
+
+
 async def answer_to(url: str, *pieces: bytes, pause_s: float = 0.0) -> bytes:
     """What comes until the server closes the connection, which the client leaves open."""
     parts = urlsplit(url)
     reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
-    answer = asyncio.ensure_future(reader.read())
+    answer = asyncio.ensure_future(read_all(reader))
     async with asyncio.timeout(20):
         try:
             for piece in pieces:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints
@@ -23,7 +24,7 @@ def _only(*allowed: Any) -> BeforeValidator:
         # True == 1 in Python, but not in JSON.
         if any(value == other and type(value) is type(other) for other in allowed):
             return value
-        shown = ", ".join(repr(other) for other in allowed) or "null"
+        shown = ", ".join(json.dumps(other) for other in allowed) or "null"
         raise unsupported(f"this server cannot honour it; allowed: {shown}")
 
     return BeforeValidator(check)
@@ -31,7 +32,7 @@ def _only(*allowed: Any) -> BeforeValidator:
 
 def _text_only(value: Any) -> Any:
     if value != {"type": "text"}:
-        raise unsupported("this model cannot be held to a format; only {'type': 'text'} is supported")
+        raise unsupported('this model cannot be held to a format; only {"type": "text"} is supported')
     return value
 
 
