@@ -72,7 +72,16 @@ def create_app(
         yield
         pool.shutdown()
 
-    app = FastAPI(title="Omnistage", version=__version__, description=_ABOUT, lifespan=lifespan, redirect_slashes=False)
+    app = FastAPI(
+        title="Omnistage",
+        version=__version__,
+        description=_ABOUT,
+        lifespan=lifespan,
+        redirect_slashes=False,
+        # The framework's pages for reading load their scripts from elsewhere: blank offline, and a call to strangers.
+        docs_url=None,
+        redoc_url=None,
+    )
     app.state.gateway = Gateway(
         dispatcher=dispatcher,
         models=models,

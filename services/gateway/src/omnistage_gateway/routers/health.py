@@ -19,7 +19,6 @@ async def about(request: Request) -> dict[str, Any]:
     return {
         "name": "omnistage",
         "version": gateway_of(request).version,
-        "docs": "/docs",
         "openapi": "/openapi.json",
         "models": "/v1/models",
     }
