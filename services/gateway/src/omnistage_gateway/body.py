@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import math
 import re
+from email.message import Message
 from typing import Any, NoReturn, TypeVar
 
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
+from starlette.datastructures import Headers
 
 from omnistage.errors import InvalidRequest
 from omnistage_gateway.problems import from_validation, param_name
@@ -21,7 +23,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class UnsupportedMediaType(InvalidRequest):
-    """The body is not declared as JSON."""
+    """The body is not declared as plain JSON."""
 
     code = "unsupported_media_type"
     status = 415
@@ -61,14 +63,10 @@ async def read_body(request: Request, kind: type[M], max_depth: int) -> M:
     """The request's body as a `kind`.
 
     Raises:
-        UnsupportedMediaType: the content type is not application/json.
+        UnsupportedMediaType: the content type is not application/json in UTF-8, or the body is compressed.
         InvalidRequest: see `parse_json`, or the value does not fit; names the field.
     """
-    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media_type != "application/json":
-        raise UnsupportedMediaType(
-            f"Unsupported content type {media_type[:100]!r}; send the body as 'application/json'."
-        )
+    _check_headers(request.headers)
     value = parse_json(await request.body(), max_depth)
     if not isinstance(value, dict):
         _fail("The request body must be a JSON object.")
@@ -76,6 +74,22 @@ async def read_body(request: Request, kind: type[M], max_depth: int) -> M:
         return kind.model_validate(value)
     except ValidationError as error:
         raise from_validation(error, value) from None
+
+
+def _check_headers(headers: Headers) -> None:
+    declared = Message()
+    declared["content-type"] = headers.get("content-type", "")
+    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != "application/json":
+        raise UnsupportedMediaType(
+            f"Unsupported Content-Type {media_type[:100]!r}; send the body as 'application/json'."
+        )
+    charset = str(declared.get_param("charset", "utf-8"))
+    if charset.lower() not in ("utf-8", "utf8"):
+        raise UnsupportedMediaType(f"Unsupported charset {charset[:100]!r} in Content-Type; send the body as UTF-8.")
+    encoding = headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("identity", ""):
+        raise UnsupportedMediaType(f"Unsupported Content-Encoding {encoding[:100]!r}; send the body as it is.")
 
 
 def _deeper_than(body: bytes, limit: int) -> bool:

@@ -164,6 +164,15 @@ async def test_voices(http: httpx.AsyncClient) -> None:
     }
 
 
+@pytest.mark.parametrize("path", ["/health", "/ready", "/v1/models"])
+async def test_head_says_what_get_would(url: str, path: str) -> None:
+    async with httpx.AsyncClient(base_url=url) as http:
+        head, got = await http.head(path), await http.get(path)
+    assert (head.status_code, head.content) == (200, b"")
+    for name in ("content-type", "content-length"):
+        assert head.headers[name] == got.headers[name]
+
+
 async def test_what_is_not_ready_is_not_listed(stand: Any, http: httpx.AsyncClient) -> None:
     assert (await http.get("/ready")).json() == {"ready": True, "detail": ""}
     stand.fake.unready = "smollm2"

@@ -24,12 +24,14 @@ async def about(request: Request) -> dict[str, Any]:
     }
 
 
+@router.head("/health", include_in_schema=False)
 @router.get("/health")
 async def health(request: Request) -> dict[str, Any]:
     """The process lives."""
     return {"status": "ok", "version": gateway_of(request).version}
 
 
+@router.head("/ready", include_in_schema=False)
 @router.get("/ready", responses={503: {"description": "Some model is not ready; `detail` says why"}})
 async def ready(request: Request) -> Response:
     """200 when every model is ready; else 503 and why."""

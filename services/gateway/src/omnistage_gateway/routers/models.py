@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, HTTPException, Request
 
 from omnistage.errors import Unavailable
 from omnistage_gateway.context import Gateway, gateway_of
@@ -13,6 +13,7 @@ from omnistage_gateway.served import Served, find_model, modalities
 router = APIRouter(tags=["models"], responses=ERRORS)
 
 
+@router.head("/v1/models", include_in_schema=False)
 @router.get("/v1/models")
 async def list_models(request: Request) -> ModelList:
     """Models that answer now; one that is still loading is not among them."""
@@ -23,6 +24,8 @@ async def list_models(request: Request) -> ModelList:
 @router.get("/v1/models/{model:path}")
 async def retrieve_model(request: Request, model: str) -> ModelCard:
     """A model by its key or an alias; the answer names the model really meant."""
+    if not model:
+        raise HTTPException(404)
     gateway = gateway_of(request)
     served = find_model(gateway.models, model)
     if served.key not in gateway.dispatcher.offered():
