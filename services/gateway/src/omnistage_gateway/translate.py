@@ -112,6 +112,14 @@ def _check_speech(request: SpeechRequest, served: Served) -> None:
             code="string_above_max_length",
             param="input",
         )
+    lowest_hz = min(FORMATS[request.response_format].rates_hz, default=0)
+    if request.sample_rate is not None and request.sample_rate < lowest_hz:
+        raise InvalidRequest(
+            f"Invalid value for 'sample_rate': {request.response_format} is made from {lowest_hz} Hz on; "
+            "lower rates are for opus, flac, wav and pcm.",
+            code=UNSUPPORTED,
+            param="sample_rate",
+        )
     if request.instructions and "instructions" not in spec.accepts:
         raise InvalidRequest(
             f"Invalid value for 'instructions': model '{served.key}' cannot follow instructions.",

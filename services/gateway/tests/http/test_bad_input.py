@@ -68,6 +68,8 @@ SPEECH_ROWS: list[tuple[dict[str, Any], int, str | None, str]] = [
     ({"seed": "1"}, 400, "seed", TYPE),
     ({"seed": 2**63}, 400, "seed", VALUE),
     ({"seed": 10**30}, 400, "seed", VALUE),
+    ({"response_format": "mp3", "sample_rate": 16_000}, 400, "sample_rate", UNSUPPORTED),
+    ({"response_format": "aac", "sample_rate": 8000}, 400, "sample_rate", UNSUPPORTED),
     ({"sample_rate": 12345}, 400, "sample_rate", VALUE),
     ({"sample_rate": "24000"}, 400, "sample_rate", VALUE),
     ({"language": "en"}, 400, "language", UNKNOWN),

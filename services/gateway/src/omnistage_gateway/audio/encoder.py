@@ -53,7 +53,8 @@ class AudioFormat:
     container_options: Mapping[str, str] = field(default_factory=dict)
 
 
-_MPEG_RATES = (8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000)
+_MPEG_RATES = (22050, 24000, 32000, 44100, 48000)
+"""mp3 and aac know lower ones too, but there the padding of their streams lasts longer than a tenth of a second."""
 
 FORMATS: Mapping[str, AudioFormat] = {
     entry.name: entry

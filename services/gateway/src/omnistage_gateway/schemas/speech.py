@@ -24,7 +24,8 @@ class SpeechRequest(Shape):
         stream_format: "audio" for the bytes themselves, "sse" for events with base64 pieces of the same bytes.
         stream: local extra. False: one piece with Content-Length and true sizes in its header.
         seed: local extra. Equal requests with equal seeds give equal bytes; without one it is random.
-        sample_rate: local extra, in Hz. Opus carries 22050, 32000 and 44100 at the next of its own rates.
+        sample_rate: local extra, in Hz. Opus carries 11025, 22050, 32000 and 44100 at the next of its own rates; mp3
+            and aac are made from 22050 on.
     """
 
     model: str
