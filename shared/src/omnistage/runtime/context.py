@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -178,6 +178,20 @@ class RequestContext(Generic[E]):
         wanted = redo or {}
         await together(*(patiently(partial(writer.open, wanted.get(writer.edge))) for writer in self._writers.values()))
         self.resumed = any(writer.earlier for writer in self._writers.values())
+
+    async def step_back(self) -> None:
+        """Give the output edges up for a while, in order; nobody else has the claim."""
+        await together(*(writer.release() for writer in self._writers.values()))
+
+    async def step_forward(self, past_the_crash: Callable[[], None]) -> None:
+        """Take the output edges over again.
+
+        Args:
+            past_the_crash: called once a record is written that no holder before has written.
+        """
+        await together(*(patiently(writer.open) for writer in self._writers.values()))
+        for writer in self._writers.values():
+            writer.on_progress = past_the_crash
 
     @property
     def crashes(self) -> int:

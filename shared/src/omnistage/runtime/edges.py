@@ -42,6 +42,8 @@ class EdgeWriter:
         self.finished = False
         self.crashes = 0
         """Holders before this one that ended without a word."""
+        self.on_progress: Callable[[], None] = lambda: None
+        """Called after each data record."""
         self.earlier: list[Record] = []
         """Data records that earlier holders wrote, in order: what a resumed stage must not emit again."""
         self._bus = bus
@@ -92,6 +94,7 @@ class EdgeWriter:
         """
         await self._append(self._record(kind, **fields))
         self._count += 1
+        self.on_progress()
 
     async def finish(self) -> None:
         """Append the end with the count of data records. Idempotent."""

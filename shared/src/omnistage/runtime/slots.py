@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 
 
 class Slots:
@@ -18,12 +17,15 @@ class Slots:
         self._reserved = 0
         self._running = 0
         self._alone = False
+        self._suspects = 0
         self._turn = asyncio.Lock()
         self._changed = asyncio.Event()
 
     async def reserve(self) -> None:
-        """Wait for a slot and keep it for work that is still to come."""
-        await self._until(lambda: self._reserved + self._running < self._count)
+        """Wait for a slot and keep it for work that is still to come; not while somebody runs or wants to run alone."""
+        await self._until(
+            lambda: self._reserved + self._running < self._count and not self._alone and not self._suspects
+        )
         self._reserved += 1
 
     def cancel_reservation(self) -> None:
@@ -46,22 +48,41 @@ class Slots:
         self._running -= 1
         self._notify()
 
-    @asynccontextmanager
-    async def alone(self) -> AsyncIterator[None]:
-        """Nothing else runs inside the block. The caller has entered before, and still has afterwards."""
+    async def isolate(self) -> Callable[[], None]:
+        """Wait until nothing else runs, and let nothing else begin; the caller has entered before, and still has.
+
+        Returns:
+            Ends the isolation; may be called again. The caller goes on in its slot.
+        """
         self.leave()
+        self._suspects += 1
         try:
             # One at a time; those that wait for their turn run nothing and hold nobody up.
-            async with self._turn:
-                self._alone = True
-                try:
-                    await self._until(lambda: self._running == 0)
-                    yield
-                finally:
-                    self._alone = False
+            await self._turn.acquire()
+            self._alone = True
+            try:
+                await self._until(lambda: self._running == 0)
+            except BaseException:
+                self._end_isolation()
+                raise
         finally:
+            self._suspects -= 1
             self._running += 1
             self._notify()
+        ended = False
+
+        def end() -> None:
+            nonlocal ended
+            if not ended:
+                ended = True
+                self._end_isolation()
+
+        return end
+
+    def _end_isolation(self) -> None:
+        self._alone = False
+        self._turn.release()
+        self._notify()
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         while not condition():

@@ -302,8 +302,14 @@ class Worker:
             reason = f"{context.crashes} instances of the {self._service} ended while they ran this request"
             await self._bus.bury(self._service, held.hosted.key, held.work.request_id, held.claim.message.body, reason)
             raise Poisoned(reason)
-        async with held.hosted.slots.alone():
+        # Whatever ends the instance while this request only waits is not this request's fault.
+        await context.step_back()
+        end_isolation = await held.hosted.slots.isolate()
+        try:
+            await context.step_forward(end_isolation)
             await handler(context, held.work)
+        finally:
+            end_isolation()
 
     async def _fail(self, context: RequestContext[Any], error: BaseException) -> None:
         failure = to_failure(error, self._service)
