@@ -83,7 +83,7 @@ def test_a_wrong_value_is_refused_by_name_without_being_shown(
 def test_settings_do_not_change() -> None:
     settings = load_settings(ServiceSettings, "codec")
     with pytest.raises(ValueError, match="frozen"):
-        settings.namespace = "other"
+        settings.namespace = "other"  # type: ignore[misc]
 
 
 def test_thread_counts_come_too_late_after_torch(monkeypatch: pytest.MonkeyPatch) -> None:
