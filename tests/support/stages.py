@@ -27,7 +27,6 @@ from omnistage.runtime.worker import Worker
 from omnistage.tensors.plane import TensorPlane
 from omnistage.transport import Bus
 
-
 PATIENCE_S = 280.0
 """Generous: the machine that runs the tests may be busy with other things."""
 
