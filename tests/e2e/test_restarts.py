@@ -21,7 +21,7 @@ from omnistage.runtime.claims import CLAIM_TTL_S, CLAIMS_BUCKET
 from omnistage.runtime.context import REQUESTS_BUCKET, TOMBSTONE_TTL_S
 from omnistage.subjects import FEED, OUT, WORK
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.chaos, pytest.mark.timeout(600)]
 
 PACED = """
 version: 1

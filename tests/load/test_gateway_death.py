@@ -18,7 +18,7 @@ from tests.support.system import System, running_system
 from omnistage.contracts import Ping, Presence, decode_control, encode
 from omnistage.transport import Bus, Message
 
-pytestmark = [pytest.mark.e2e, pytest.mark.load]
+pytestmark = [pytest.mark.e2e, pytest.mark.load, pytest.mark.chaos]
 
 OVERLAY = """
 version: 1

@@ -17,7 +17,7 @@ import httpx
 import pytest
 from tests.support.system import System, running_system
 
-pytestmark = [pytest.mark.e2e, pytest.mark.load]
+pytestmark = [pytest.mark.e2e, pytest.mark.load, pytest.mark.chaos]
 
 SLOTS = 4
 OVERLAY = f"""
