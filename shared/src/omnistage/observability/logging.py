@@ -126,6 +126,8 @@ def setup_logging(
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
         logging.getLogger(name).handlers.clear()
         logging.getLogger(name).propagate = True
+    # Off and on: it does nothing when it was on before, even if somebody has put back the hook since.
+    logging.captureWarnings(False)
     logging.captureWarnings(True)
 
 
