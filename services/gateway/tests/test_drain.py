@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -126,13 +128,17 @@ class Running:
 @asynccontextmanager
 async def gateway(**settings: Any) -> AsyncIterator[Running]:
     async with nats_server() as server:
-        with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
+        with (
+            tempfile.TemporaryDirectory() as arena,
+            socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener,
+        ):
             listener.bind(("127.0.0.1", 0))
             listener.listen(128)
             chosen = Settings(
                 namespace="test",
                 instance="gw-1",
                 bus_url=server.url,
+                arena_dir=Path(arena),
                 listen_fd=socket.dup(listener.fileno()),
                 **settings,
             )
