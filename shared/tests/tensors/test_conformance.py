@@ -76,27 +76,27 @@ class TestShm(TensorStoreConformance):
 @pytest.mark.integration
 class TestRedis(TensorStoreConformance):
     @pytest.fixture
-    async def store(self, redis_url: str) -> AsyncIterator[RedisTensorStore]:
-        opened = await RedisTensorStore.open(redis_url, namespace="t")
+    async def store(self, redis_urls: tuple[str, str]) -> AsyncIterator[RedisTensorStore]:
+        opened = await RedisTensorStore.open(redis_urls[0], namespace="t")
         yield opened
         await opened.close()
 
     @pytest.fixture
-    async def peer(self, redis_url: str) -> AsyncIterator[RedisTensorStore]:
-        opened = await RedisTensorStore.open(redis_url, namespace="t")
+    async def peer(self, redis_urls: tuple[str, str]) -> AsyncIterator[RedisTensorStore]:
+        opened = await RedisTensorStore.open(redis_urls[0], namespace="t")
         yield opened
         await opened.close()
 
     @pytest.fixture
-    async def small(self, small_redis_url: str) -> AsyncIterator[RedisTensorStore]:
-        opened = await RedisTensorStore.open(small_redis_url, namespace="t")
+    async def small(self, redis_urls: tuple[str, str]) -> AsyncIterator[RedisTensorStore]:
+        opened = await RedisTensorStore.open(redis_urls[1], namespace="t")
         yield opened
         await opened.close()
 
     @pytest.fixture
-    def corrupt(self, redis_url: str) -> Callable[[TensorRef], Awaitable[None]]:
+    def corrupt(self, redis_urls: tuple[str, str]) -> Callable[[TensorRef], Awaitable[None]]:
         async def flip(ref: TensorRef) -> None:
-            client = redis.asyncio.Redis.from_url(redis_url)
+            client = redis.asyncio.Redis.from_url(redis_urls[0])
             key = f"{ref.id}:{ref.generation}"
             data = await client.get(key)
             assert isinstance(data, bytes)

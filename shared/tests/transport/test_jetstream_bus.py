@@ -11,7 +11,6 @@ import pytest
 from nats.aio.msg import Msg
 
 from omnistage.testing.bus_conformance import BusConformance, OpenBus
-from omnistage.testing.servers import NatsServer
 from omnistage.transport import Bus, BusOptions, Log, Message, connect
 from omnistage.transport.jetstream.log import JetStreamLog
 
@@ -22,12 +21,12 @@ SMALL = {"log_max_bytes": 32 << 20, "work_max_bytes": 8 << 20, "dead_max_bytes":
 @pytest.mark.integration
 class TestJetStreamBus(BusConformance):
     @pytest.fixture
-    async def open_bus(self, broker: NatsServer) -> AsyncIterator[OpenBus]:
-        self.url = broker.url
+    async def open_bus(self, broker_url: str) -> AsyncIterator[OpenBus]:
+        self.url = broker_url
         async with contextlib.AsyncExitStack() as stack:
 
             async def open_one(namespace: str, **options: Any) -> Bus:
-                bus = await connect(broker.url, namespace, name="test", options=BusOptions(**(SMALL | options)))
+                bus = await connect(broker_url, namespace, name="test", options=BusOptions(**(SMALL | options)))
                 stack.push_async_callback(bus.close)
                 return bus
 
