@@ -20,13 +20,22 @@ from omnistage.contracts.common import (
     Record,
     Released,
     TensorRef,
+    UnknownRecord,
     Work,
     payload_nbytes,
 )
 from omnistage.contracts.control import Cancel, Control, Drain, EngineStatus, Forget, Ping, Presence, Redo
 from omnistage.contracts.output import AudioDelta, FinishReason, TextDelta, TextDone, TokenLogprob
-from omnistage.contracts.talker import SpeakText, SpeechOptions, TextChunk
+from omnistage.contracts.talker import (
+    SpeakText,
+    SpeechOptions,
+    SpeechSampling,
+    SpeechTask,
+    TextChunk,
+    VoiceReference,
+)
 from omnistage.contracts.thinker import ChatMessage, GenerateText, Sampling
+from omnistage.contracts.versions import FIRST_VERSION, needed_version, since
 
 AnyWork = GenerateText | SpeakText | DecodeFrames
 """Class "work"."""
@@ -39,10 +48,15 @@ OutRecord = Opened | Released | End | Failed | TextDelta | TextDone | AudioDelta
 
 AnyRecord = Opened | Released | End | Failed | TextChunk | FrameChunk | TextDelta | TextDone | AudioDelta
 
+ReadRecord = AnyRecord | UnknownRecord
+"""What a log may hold for whoever reads it."""
+
 _encoder = msgspec.msgpack.Encoder()
 _work = msgspec.msgpack.Decoder(AnyWork)
 _record = msgspec.msgpack.Decoder(AnyRecord)
 _control = msgspec.msgpack.Decoder(Control)
+_unknown_record = msgspec.msgpack.Decoder(UnknownRecord)
+_TAGS = frozenset(str(kind.__struct_config__.tag) for kind in AnyRecord.__args__)
 
 T = TypeVar("T")
 
@@ -69,9 +83,23 @@ def decode_work(body: bytes) -> AnyWork:
     return _read(_work, body)
 
 
-def decode_record(body: bytes) -> AnyRecord:
-    """Read a record of a feed or out log. Raises as `decode_work`."""
-    return _read(_record, body)
+def decode_record(body: bytes) -> ReadRecord:
+    """Read a record of a feed or out log; one of a later version's kind is an UnknownRecord. Raises as `decode_work`."""
+    try:
+        return _read(_record, body)
+    except msgspec.ValidationError:
+        unknown = _later_kind(body)
+        if unknown is None:
+            raise
+        return unknown
+
+
+def _later_kind(body: bytes) -> UnknownRecord | None:
+    try:
+        record = _unknown_record.decode(body)
+    except msgspec.ValidationError:
+        return None
+    return record if record.kind not in _TAGS else None
 
 
 def decode_control(body: bytes) -> Any:
@@ -81,6 +109,7 @@ def decode_control(body: bytes) -> Any:
 
 __all__ = [
     "CONTRACT_VERSION",
+    "FIRST_VERSION",
     "AnyRecord",
     "AnyWork",
     "AudioDelta",
@@ -105,21 +134,27 @@ __all__ = [
     "Payload",
     "Ping",
     "Presence",
+    "ReadRecord",
     "Record",
     "Redo",
     "Released",
     "Sampling",
     "SpeakText",
     "SpeechOptions",
+    "SpeechSampling",
+    "SpeechTask",
     "TensorRef",
     "TextChunk",
     "TextDelta",
     "TextDone",
     "TokenLogprob",
+    "VoiceReference",
     "Work",
     "decode_control",
     "decode_record",
     "decode_work",
     "encode",
+    "needed_version",
     "payload_nbytes",
+    "since",
 ]

@@ -1,23 +1,32 @@
 """What every message is made of. Imports msgspec and the standard library only.
 
-Evolution (docs/adr/0002): within contract version 1 a message may gain fields with defaults and a union may gain
-members; nothing is renamed, removed or retyped. Golden bytes of each release are kept in the tests.
+Evolution (docs/adr/0002): within major version 1 a message may gain fields with defaults and a union may gain
+members; nothing is renamed, removed or retyped. What must not be ignored is marked with its version (`since`, `SINCE`).
+Golden bytes of each release are kept in the tests.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import msgspec
 
+from omnistage.contracts.versions import FIRST_VERSION
+
 CONTRACT_VERSION = 1
-"""Minor contract version: raised by each additive change. Carried as the `omni-contract` header of work."""
+"""Minor contract version that this code speaks: raised by each additive change.
+
+Presences announce it; the `omni-contract` header of work carries the version that the work needs (`needed_version`).
+"""
 
 Place = Literal["memory", "shm", "redis"]
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Base of all structs on the wire: frozen, keyword-only, defaults left out of the bytes."""
+
+    SINCE: ClassVar[int] = FIRST_VERSION
+    """Version that brought the message, where readers that do not know it must not get it."""
 
 
 class Inline(Message, frozen=True, kw_only=True, omit_defaults=True, tag="inline"):
@@ -93,6 +102,9 @@ class Work(Message, frozen=True, kw_only=True, omit_defaults=True):
 class Record(Message, frozen=True, kw_only=True, omit_defaults=True):
     """Base of the records in a feed or out log: one subject, one writer at a time.
 
+    Opened, Released, End and Failed rule the log. All others are data, those that later versions bring included: they
+    take a position, and readers that do not know them skip them.
+
     Attributes:
         request_id: the request.
         edge: name of the pipeline edge, "source-destination".
@@ -133,6 +145,16 @@ class Failed(Record, frozen=True, kw_only=True, omit_defaults=True, tag="error")
     """The edge ends here, because of an error."""
 
     failure: Failure
+
+
+class UnknownRecord(Record, frozen=True, kw_only=True, omit_defaults=True):
+    """A data record of a kind that a later version brought. Read, never written.
+
+    Attributes:
+        kind: its tag.
+    """
+
+    kind: str = msgspec.field(name="type")
 
 
 def payload_nbytes(payload: Payload) -> int:

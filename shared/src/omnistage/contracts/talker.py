@@ -2,7 +2,45 @@
 
 from __future__ import annotations
 
-from omnistage.contracts.common import Message, Record, Work
+from typing import Literal
+
+from omnistage.contracts.common import Message, Payload, Record, Work
+
+SpeechTask = Literal["custom_voice", "voice_design", "base"]
+"""What makes the voice: a name, a description, or a recording."""
+
+
+class VoiceReference(Message, frozen=True, kw_only=True, omit_defaults=True):
+    """What a voice is cloned from. With `codes` the answer goes on after the recording, else only its timbre is taken.
+
+    Attributes:
+        codes: [frames, groups] int32, the codec's tokens of the recording.
+        text: what the recording says; belongs to `codes`.
+        embedding: [width] float32, the speaker embedding.
+    """
+
+    codes: Payload | None = None
+    text: str = ""
+    embedding: Payload | None = None
+
+
+class SpeechSampling(Message, frozen=True, kw_only=True, omit_defaults=True):
+    """How codec tokens are chosen; None is the model's own default. `residual_*` is for all groups but the first.
+
+    Attributes:
+        temperature, residual_temperature: 0 means greedy.
+        top_k, residual_top_k: 0 means off.
+        top_p, residual_top_p: nucleus in (0, 1].
+        repetition_penalty: over the first group's tokens of the answer.
+    """
+
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    repetition_penalty: float | None = None
+    residual_temperature: float | None = None
+    residual_top_k: int | None = None
+    residual_top_p: float | None = None
 
 
 class SpeechOptions(Message, frozen=True, kw_only=True, omit_defaults=True):
@@ -13,7 +51,14 @@ class SpeechOptions(Message, frozen=True, kw_only=True, omit_defaults=True):
         speed: 1.0 is the voice's own pace; what the voice cannot do natively, the gateway stretches.
         seed: key of the counter-based noise.
         instructions: style, for engines that take it.
-        language: BCP-47 tag, for engines with several.
+        language: BCP-47 tag or the engine's own name of it, for engines with several; None lets the engine choose.
+        task: what makes the voice, for engines with several ways; None is the checkpoint's own.
+        reference: what the voice is cloned from, for engines that clone.
+        non_streaming_mode: whether the whole text is read before the first frame; None is the engine's default.
+        max_frames: ceiling of frames; reaching it ends the answer with "length".
+        sampling: how codec tokens are chosen.
+        seed_drawn: nobody asked for this seed, so a failed attempt may be made again with another.
+        whole: the client takes the sound as a whole, so no frame needs to leave before the last one is known.
     """
 
     voice: str
@@ -21,6 +66,13 @@ class SpeechOptions(Message, frozen=True, kw_only=True, omit_defaults=True):
     seed: int = 0
     instructions: str | None = None
     language: str | None = None
+    task: SpeechTask | None = None
+    reference: VoiceReference | None = None
+    non_streaming_mode: bool | None = None
+    max_frames: int | None = None
+    sampling: SpeechSampling | None = None
+    seed_drawn: bool = False
+    whole: bool = False
 
 
 class SpeakText(Work, frozen=True, kw_only=True, omit_defaults=True, tag="speak_text"):
