@@ -22,6 +22,7 @@ from omnistage.launcher.display import display_for
 from omnistage.launcher.faults import LauncherError
 from omnistage.launcher.folder import DataFolder
 from omnistage.launcher.models_check import explain
+from omnistage.launcher.parity import compare_with_reference
 from omnistage.launcher.say import address_given, format_of
 from omnistage.launcher.say import say as speak
 from omnistage.launcher.state import read_state
@@ -29,6 +30,7 @@ from omnistage.launcher.status import status_lines, status_table
 from omnistage.launcher.up import UpOptions, up_detached
 from omnistage.launcher.up import down as stop_system
 from omnistage.launcher.up import up as start_system
+from omnistage.parity import table_lines
 
 app = typer.Typer(
     name="omnistage",
@@ -278,6 +280,21 @@ def check(
     if explanation.faults:
         raise typer.Exit(1)
     print("no faults")
+
+
+@app.command()
+def parity(
+    folder: Annotated[Path, typer.Argument(help="Fixtures and checkpoints in the golden layout.")],
+) -> None:
+    """Compare what the services' models compute with what the reference implementations recorded.
+
+    FOLDER holds, for a model family or one level above several, checkpoints and a folder `fixtures` of recorded
+    tensors. Prints part, shape, largest error and allowed error of each. Exits with 1 on a miss.
+    """
+    rows = compare_with_reference(folder)
+    print("\n".join(table_lines(rows)))
+    if not all(row.passed for row in rows):
+        raise typer.Exit(1)
 
 
 def _version(wanted: bool) -> None:
