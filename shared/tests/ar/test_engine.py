@@ -324,3 +324,51 @@ def test_a_reader_whose_loop_is_gone_is_cleared_up(runner: Any, make_scheduler: 
         await rig.engine.close()
 
     asyncio.run(check())
+
+
+async def test_a_sequence_whose_input_is_late_is_parked_while_others_run(
+    make_rig: Callable[..., Rig], expected: Expected
+) -> None:
+    rig = make_rig(max_running=2)
+    arrived = 2
+    late = request("late", new=6, ready=lambda generated: generated < arrived)
+    async with aclosing(rig.engine.generate(late)) as outputs:
+        seen = [await anext(outputs), await anext(outputs)]
+        other = request("other", new=8)
+        assert await rig.tokens(other) == expected(other.prompt, 8)
+        assert rig.scheduler.running[0].num_generated == 2
+        arrived = 6
+        rig.engine.wake()
+        async for output in outputs:
+            seen.append(output)
+    assert [output.token for output in seen] == expected(late.prompt, 6)
+    await rig.idle()
+
+
+async def test_a_parked_sequence_gives_its_blocks_up_first_and_goes_on_all_the_same(
+    make_rig: Callable[..., Rig], expected: Expected
+) -> None:
+    rig = make_rig(8, max_length=32)
+    arrived = 1
+    late = request("late", length=8, new=8, ready=lambda generated: generated < arrived)
+    async with aclosing(rig.engine.generate(late)) as outputs:
+        seen = [(await anext(outputs)).token]
+        other = request("other", length=8, new=24)
+        assert await rig.tokens(other) == expected(other.prompt, 24)
+        assert rig.scheduler.num_preemptions == 1
+        arrived = 8
+        rig.engine.wake()
+        seen += [output.token async for output in outputs]
+    assert seen == expected(late.prompt, 8)
+    await rig.idle()
+
+
+async def test_a_parked_sequence_can_be_cancelled(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig()
+    late = request("late", ready=lambda _generated: False)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(rig.tokens(late))
+        await asyncio.sleep(0.05)
+        assert not rig.runner.batches
+        task.cancel()
+    await rig.idle()

@@ -122,6 +122,10 @@ class AREngine:
 
         self._post(act)
 
+    def wake(self) -> None:
+        """Have the engine look again at what its sequences wait for (`ARRequest.ready`)."""
+        self._notify()
+
     def set_due(self, request_id: str, due: float) -> None:
         """Change when the reader of a request runs dry. Unknown ids are ignored."""
 
@@ -175,6 +179,7 @@ class AREngine:
             due=request.due,
             cache_salt=request.cache_salt,
             payload=request.payload,
+            ready=request.ready,
         )
         stream = Stream(sequence, asyncio.get_running_loop())
         reason = self._complete(request)
@@ -234,7 +239,7 @@ class AREngine:
         while self._inbox:
             self._inbox.popleft()()
         for stream in self._streams.values():
-            stream.sequence.held = stream.unread >= self._max_unread
+            stream.sequence.held = self._must_wait(stream)
         batch = self._scheduler.schedule()
         if batch.rows:
             self._step(batch)
@@ -244,9 +249,15 @@ class AREngine:
                 if not self._inbox and not self._closing and not self._released():
                     self._wake.wait(_LOOK_AROUND_S)
 
+    def _must_wait(self, stream: Stream) -> bool:
+        """Whether the reader is too far behind, or the input of the next step is not there yet."""
+        sequence = stream.sequence
+        late = sequence.ready is not None and not sequence.ready(sequence.num_generated)
+        return late or stream.unread >= self._max_unread
+
     def _released(self) -> bool:
-        """Whether a held sequence's reader has caught up since the batch was made."""
-        return any(s.sequence.held and s.unread < self._max_unread for s in self._streams.values())
+        """Whether a held sequence could go on since the batch was made."""
+        return any(s.sequence.held and not self._must_wait(s) for s in self._streams.values())
 
     def _step(self, batch: Batch) -> None:
         counters = self.counters

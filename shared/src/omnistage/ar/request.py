@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ class ARRequest:
         stop_tokens: tokens that end the answer.
         due: see `Sequence.due`.
         cache_salt: see `Sequence.cache_salt`.
+        ready: see `Sequence.ready`; after it has changed, `AREngine.wake` makes the engine look.
     """
 
     request_id: str
@@ -33,3 +35,4 @@ class ARRequest:
     stop_tokens: frozenset[Token] = frozenset()
     due: float = math.inf
     cache_salt: bytes | None = b""
+    ready: Callable[[int], bool] | None = None

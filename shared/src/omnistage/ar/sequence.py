@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Literal
@@ -35,6 +35,8 @@ class Sequence:
         due: when the reader runs dry, on the clock of the caller; the earliest is served first.
         cache_salt: sequences share cached prefixes only with equal salts; None keeps it out of the prefix cache.
         payload: what the runner needs beside the tokens (sampling parameters, embeddings); opaque to the policy.
+        ready: whether everything is there that the step after `n` generated tokens reads (e.g. text that is still
+            being written); None where nothing is waited for. Called in the engine's thread.
         state: see `SequenceState`.
         arrival: number in order of arrival; breaks ties of `due`.
         num_computed: how many leading tokens have their KV in the cache.
@@ -42,7 +44,7 @@ class Sequence:
         block_table: blocks that hold the KV, in order of position.
         digests: chained digests of the leading full blocks.
         num_remembered: how many leading blocks the prefix cache knows.
-        held: the reader is behind; the sequence keeps its blocks and is left out of batches.
+        held: its reader is behind or its input is late; the sequence keeps its blocks and is left out of batches.
     """
 
     request_id: str
@@ -53,6 +55,7 @@ class Sequence:
     due: float = math.inf
     cache_salt: bytes | None = b""
     payload: Any = None
+    ready: Callable[[int], bool] | None = None
     state: SequenceState = SequenceState.WAITING
     arrival: int = 0
     num_computed: int = 0
