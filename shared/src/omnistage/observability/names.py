@@ -169,6 +169,12 @@ CACHE_BLOCKS = Gauge(
 REDELIVERIES = Counter(
     "omnistage_redeliveries", "work items", "Work items claimed that had been delivered before.", "stage"
 )
+WORK_FOR_LATER = Counter(
+    "omnistage_work_for_later_versions",
+    "work items",
+    "Work items given back because they need a later version.",
+    "stage",
+)
 RESUMPTIONS = Counter(
     "omnistage_resumptions", "requests", "Requests continued from the log of an earlier holder.", "stage"
 )
@@ -195,6 +201,14 @@ TENSOR_SPILLS = Counter(
     "omnistage_tensor_spills", "blocks", "Blocks that went to Redis because the arena was full.", "every"
 )
 TENSOR_RECLAIMED = Counter("omnistage_tensor_reclaimed", "blocks", "Blocks reclaimed by sweeping.", "every")
+SKIPPED_MESSAGES = Counter(
+    "omnistage_skipped_messages",
+    "messages",
+    'Messages read past because they are of a later version or unreadable, by where they came from ("feed", "out", '
+    '"ctl").',
+    "every",
+    ("via",),
+)
 CANCELLATIONS = Counter("omnistage_cancellations", "requests", "Requests stopped before their end.", "every")
 TASKS = Gauge("omnistage_tasks", "tasks", "Asynchronous tasks alive in the process.", "every")
 BUS_CONNECTED = Gauge("omnistage_bus_connected", "0 or 1", "Whether the broker connection stands.", "every")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from omnistage.contracts import Record, Work
+from omnistage.contracts import FIRST_VERSION, Record, Work
 from omnistage.errors import ConfigError
 
 Service = Literal["gateway", "thinker", "talker", "codec", "dit"]
@@ -52,13 +52,19 @@ class Edge:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A way that requests go. `version` counts changes of the graph itself."""
+    """A way that requests go.
+
+    Attributes:
+        version: counts changes of the graph itself.
+        contract: contract version that all its stages need, for a pipeline that a later version brought.
+    """
 
     name: str
     version: int
     about: str
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
+    contract: int = FIRST_VERSION
     _by_name: dict[str, Node] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

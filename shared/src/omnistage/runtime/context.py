@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from omnistage.contracts import AnyWork, Payload, Work, encode
-from omnistage.errors import Cancelled, DeadlineExceeded, StageFailed
-from omnistage.observability import Metrics
+from omnistage.contracts import AnyWork, Payload, Work, encode, needed_version
+from omnistage.errors import Cancelled, DeadlineExceeded, StageFailed, TensorError, TensorUnavailable
+from omnistage.observability import Metrics, get_logger
 from omnistage.pipelines import GATEWAY, Edge, Pipeline, pipeline
 from omnistage.runtime.edges import EdgeReader, EdgeWriter
 from omnistage.runtime.meta import Meta
@@ -113,6 +114,7 @@ class RequestContext(Generic[E]):
             arrived=self._telemetry.hop,
         )
         await reader.open()
+            skipped=lambda: self._telemetry.skipped("feed"),
         return reader
 
     def onward(self, node: str) -> dict[str, Any]:
@@ -130,7 +132,8 @@ class RequestContext(Generic[E]):
             return
         node = self._graph.node(work.node)
         subject = self._bus.subjects.work(node.service, work.route[work.node], work.request_id)
-        await patiently(lambda: self._bus.publish_work(subject, encode(work), trace_headers(self.meta)))
+        meta = replace(self.meta, contract=max(self.meta.contract, needed_version(work)))
+        await patiently(lambda: self._bus.publish_work(subject, encode(work), trace_headers(meta)))
         self._started.add(work.node)
 
     async def pack(self, array: Array, destination: str) -> Payload:

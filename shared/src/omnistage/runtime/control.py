@@ -13,6 +13,8 @@ from omnistage.transport import Bus, Message, Subscription
 
 _log = get_logger(__name__)
 
+_FAULTS_SHOWN = 16
+
 
 @dataclass(frozen=True)
 class ControlActions:
@@ -28,10 +30,14 @@ class ControlActions:
 class ControlListener:
     """Subscriptions for everything that concerns this instance."""
 
-    def __init__(self, bus: Bus, instance: str, actions: ControlActions) -> None:
+    def __init__(
+        self, bus: Bus, instance: str, actions: ControlActions, skipped: Callable[[], None] = lambda: None
+    ) -> None:
         self._bus = bus
         self._instance = instance
         self._actions = actions
+        self._skipped = skipped
+        self._faults: set[str] = set()
         self._subscriptions: list[Subscription] = []
         self.unreadable = 0
         """Control messages that could not be decoded, dropped."""
@@ -50,8 +56,7 @@ class ControlListener:
         try:
             control = decode_control(message.body)
         except msgspec.MsgspecError as error:
-            self.unreadable += 1
-            _log.warning("unreadable control message", subject=message.subject, fault=str(error))
+            self._skip(message.subject, str(error))
             return
         match control:
             case Cancel(request_id=request_id):
@@ -66,3 +71,11 @@ class ControlListener:
                 await self._actions.drain()
             case _:
                 return
+
+    def _skip(self, subject: str, fault: str) -> None:
+        """Count every message that is broken or of a later version; say of each kind only once that it came."""
+        self.unreadable += 1
+        self._skipped()
+        if fault not in self._faults and len(self._faults) < _FAULTS_SHOWN:
+            self._faults.add(fault)
+            _log.warning("unreadable control message", subject=subject, fault=fault)

@@ -6,15 +6,18 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, TypeVar
 
+import msgspec
+
 from omnistage.contracts import (
-    AnyRecord,
     End,
     Failed,
     Failure,
     Opened,
+    ReadRecord,
     Record,
     Redo,
     Released,
+    UnknownRecord,
     decode_record,
     encode,
 )
@@ -138,8 +141,8 @@ class EdgeWriter:
 class EdgeReader:
     """The reading end: data records once each and in order, until the edge ends.
 
-    Iteration raises the edge's own error if it failed, StageFailed if records are missing, and InputStarved if
-    nothing comes for `idle_s`.
+    Records of kinds that a later version brought are skipped. Iteration raises the edge's own error if it failed,
+    StageFailed if records are missing or cannot be read, and InputStarved if nothing comes for `idle_s`.
     """
 
     def __init__(
@@ -151,9 +154,11 @@ class EdgeReader:
         edge: str,
         idle_s: float,
         arrived: Callable[[str, Mapping[str, str]], None] = lambda edge, headers: None,
+        skipped: Callable[[], None] = lambda: None,
     ) -> None:
         self.edge = edge
         self._arrived = arrived
+        self._skipped = skipped
         self._asked = 0
         self._request_id = request_id
         self._bus = bus
@@ -197,13 +202,21 @@ class EdgeReader:
                 except TimeoutError:
                     raise InputStarved(f"nothing came over edge {self.edge} for {self._idle_s:g} s") from None
                 self._arrived(self.edge, message.headers)
-                record = self._order.accept(decode_record(message.body))
-                if record is not None:
+                record = self._order.accept(self._read(message.body))
+                if isinstance(record, UnknownRecord):
+                    self._skipped()
+                elif record is not None:
                     yield record
                 elif self._order.ended:
                     return
         finally:
             await self.close()
+
+    def _read(self, body: bytes) -> ReadRecord:
+        try:
+            return decode_record(body)
+        except msgspec.MsgspecError as error:
+            raise StageFailed(f"a record of edge {self.edge} cannot be read", code="bad_record") from error
 
 
 class EdgeOrder:
@@ -221,7 +234,7 @@ class EdgeOrder:
         self.next_seq = seq
         self.ended = False
 
-    def accept(self, record: AnyRecord) -> Record | None:
+    def accept(self, record: ReadRecord) -> Record | None:
         """The record if it is the next piece of data; None if it is not data or was seen already.
 
         Raises:

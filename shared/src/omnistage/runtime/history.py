@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from omnistage.contracts import AnyRecord, End, Failed, Opened, Record, Released
+from omnistage.contracts import End, Failed, Opened, ReadRecord, Record, Released
 
 
 @dataclass
@@ -27,7 +27,7 @@ class EdgeHistory:
     crashes: int = 0
 
     @classmethod
-    def of(cls, records: Iterable[AnyRecord]) -> EdgeHistory:
+    def of(cls, records: Iterable[ReadRecord]) -> EdgeHistory:
         """Read records in the order of the log."""
         history = cls()
         for record in records:
@@ -39,7 +39,7 @@ class EdgeHistory:
         del self.data[seq:]
         self.finished = self.failed = False
 
-    def _add(self, record: AnyRecord) -> None:
+    def _add(self, record: ReadRecord) -> None:
         if record.epoch < self.epoch:
             # The log refuses a fenced holder; only a broken one could have written this.
             return

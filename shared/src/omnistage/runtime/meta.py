@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from omnistage.contracts import CONTRACT_VERSION
+from omnistage.contracts import FIRST_VERSION
 
 _DEADLINE, _TENANT, _PRIORITY, _CONTRACT = "omni-deadline", "omni-tenant", "omni-priority", "omni-contract"
 _GATEWAY = "omni-gateway"
@@ -38,7 +38,7 @@ class Meta:
         deadline: unix time in seconds after which nobody waits for it.
         tenant: whose share it counts to.
         priority: "interactive" or "batch".
-        contract: contract version that the reader needs.
+        contract: contract version that everybody on its way needs.
         gateway: instance of the gateway that waits for the answer; empty if nobody does (jobs).
         trace: W3C trace context.
     """
@@ -46,7 +46,7 @@ class Meta:
     deadline: float
     tenant: str = "anonymous"
     priority: str = "interactive"
-    contract: int = CONTRACT_VERSION
+    contract: int = FIRST_VERSION
     gateway: str = ""
     trace: Mapping[str, str] = field(default_factory=dict)
 
@@ -72,7 +72,7 @@ class Meta:
             deadline=float(headers.get(_DEADLINE) or time.time() + default_deadline_s),
             tenant=headers.get(_TENANT, "anonymous"),
             priority=headers.get(_PRIORITY, "interactive"),
-            contract=int(headers.get(_CONTRACT) or CONTRACT_VERSION),
+            contract=int(headers.get(_CONTRACT) or FIRST_VERSION),
             gateway=headers.get(_GATEWAY, ""),
             trace={name: headers[name] for name in _TRACE if name in headers},
         )

@@ -159,7 +159,7 @@ class StageProcess:
             claims=ClaimBook(await bus.key_value(CLAIMS_BUCKET, ttl_s=CLAIM_TTL_S), settings.instance),
             changed=announcer.changed,
         )
-        await self._listen(stack, bus, worker, plane, announcer)
+        await self._listen(stack, bus, worker, plane, announcer, telemetry)
         telemetry.serve(settings, lambda: self._readiness(announcer))
         stack.push_async_callback(self._tasks.close)
         self._tasks.spawn(announcer.run(), "presence")
@@ -167,7 +167,13 @@ class StageProcess:
         return worker, announcer, bus, plane, telemetry
 
     async def _listen(
-        self, stack: AsyncExitStack, bus: Bus, worker: Worker, plane: TensorPlane, announcer: Announcer
+        self,
+        stack: AsyncExitStack,
+        bus: Bus,
+        worker: Worker,
+        plane: TensorPlane,
+        announcer: Announcer,
+        telemetry: Telemetry,
     ) -> None:
         async def over(request_id: str) -> None:
             await worker.forget(request_id)
@@ -177,7 +183,7 @@ class StageProcess:
             self.stop()
 
         actions = ControlActions(cancel=over, forget=over, redo=worker.redo, ping=announcer.announce, drain=drain)
-        control = ControlListener(bus, self._settings.instance, actions)
+        control = ControlListener(bus, self._settings.instance, actions, lambda: telemetry.skipped("ctl"))
         await control.start()
         stack.push_async_callback(control.close)
 
@@ -220,9 +226,16 @@ class StageProcess:
             except BusError as error:
                 _log.warning("cannot count waiting work", code=error.code)
             if period % int(_SWEEP_S) == 0:
-                telemetry.reclaimed(await plane.sweep())
+                await self._sweep(worker, plane, telemetry)
             telemetry.refresh(bus, plane, tuple(self._hosted.values()))
 
+
+    async def _sweep(self, worker: Worker, plane: TensorPlane, telemetry: Telemetry) -> None:
+        try:
+            telemetry.reclaimed(await plane.sweep())
+            await forget_ended(plane, worker.tombstones, worker.held)
+        except (BusError, TensorError) as error:
+            _log.warning("cannot sweep", code=error.code)
 
 def _leave_at_once() -> NoReturn:
     """End the process without waiting for a thread that will never come back."""

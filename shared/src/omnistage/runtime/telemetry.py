@@ -75,6 +75,10 @@ class Telemetry:
         if seconds is not None:
             self.metrics.observe(names.HOP_SECONDS, seconds, edge=edge)
 
+    def skipped(self, via: str) -> None:
+        """A message was read past that this version does not know."""
+        self.metrics.add(names.SKIPPED_MESSAGES, via=via)
+
     def payload(self, edge: str, payload: Payload) -> None:
         """A payload was published on an edge."""
         place = payload.place if isinstance(payload, TensorRef) else "inline"

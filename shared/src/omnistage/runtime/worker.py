@@ -15,10 +15,11 @@ from typing import Any
 
 import msgspec
 
-from omnistage.contracts import Work, decode_work
+from omnistage.contracts import CONTRACT_VERSION, Work, decode_work
 from omnistage.errors import (
     BusError,
     Cancelled,
+    ConfigError,
     DeadlineExceeded,
     Fenced,
     OmnistageError,
@@ -46,6 +47,9 @@ HEARTBEAT_S = 0.4
 
 STALL_S = 2.0
 """An engine that exceeds its step's time by this much keeps its claims no longer; twice this ends the process."""
+
+LATER_S, LATER_MAX_S = 0.1, 1.0
+"""Work that needs a later version is given back for so long, times its deliveries up to now, and at most so long."""
 
 CRASHES_ALONE = 2
 """After so many crashes a request runs alone on its instance; one more makes it poison."""
@@ -180,14 +184,40 @@ class Worker:
             if type(work) not in self._handlers:
                 raise ValueError(f"the {self._service} does not answer {type(work).__name__}")
             meta = Meta.from_headers(claim.message.headers)
-        except (msgspec.MsgspecError, ValueError) as error:
+            if meta.contract > CONTRACT_VERSION:
+                hosted.slots.cancel_reservation()
+                await self._leave_to_others(hosted.key, claim, meta.contract)
+                return
+            work = decode_work(claim.message.body)
+            edges = self._edges_out(work)
+        except (msgspec.MsgspecError, ValueError, ConfigError) as error:
             hosted.slots.cancel_reservation()
             await self._bury(hosted.key, claim, str(error))
             return
-        edges = frozenset(edge.name for edge in pipeline(work.pipeline).out_of(work.node))
         held = Held(claim=claim, work=work, meta=meta, hosted=hosted, edges_out=edges)
         self._telemetry.queue_wait(hosted.key, claim.message.headers)
         if self._claims is not None:
+    def _edges_out(self, work: Work) -> frozenset[str]:
+        """Names of the edges that a work item's node writes.
+
+        Raises:
+            ValueError, ConfigError: no handler of this service answers it, or its pipeline has no such node.
+        """
+        graph = pipeline(work.pipeline)
+        if type(work) not in self._handlers or graph.node(work.node).service != self._service:
+            raise ValueError(f"the {self._service} does not answer {type(work).__name__} for node {work.node!r}")
+        return frozenset(edge.name for edge in graph.out_of(work.node))
+
+    async def _leave_to_others(self, engine: str, claim: Claim, contract: int) -> None:
+        """Work for a later version than ours: no crash, and no hurry while nobody else is there to take it."""
+        request_id = claim.message.subject.rsplit(".", 1)[-1]
+        _log.info("work needs a later version", request_id=request_id, engine=engine, contract=contract)
+        self._telemetry.metrics.add(names.WORK_FOR_LATER, model=engine)
+        try:
+            await claim.nak(min(LATER_MAX_S, LATER_S * claim.deliveries))
+        except BusError as error:
+            _log.warning("cannot give work back", code=error.code, request_id=request_id)
+
             held.note = self._notes.spawn(self._claims.enter(work.request_id, hosted.key, claim))
         await self._run(held)
 
