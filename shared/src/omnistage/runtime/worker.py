@@ -180,9 +180,6 @@ class Worker:
     async def _take(self, hosted: HostedEngine, claim: Claim) -> None:
         """A claim with a reserved slot: read it and run it."""
         try:
-            work = decode_work(claim.message.body)
-            if type(work) not in self._handlers:
-                raise ValueError(f"the {self._service} does not answer {type(work).__name__}")
             meta = Meta.from_headers(claim.message.headers)
             if meta.contract > CONTRACT_VERSION:
                 hosted.slots.cancel_reservation()
