@@ -226,16 +226,9 @@ class StageProcess:
             except BusError as error:
                 _log.warning("cannot count waiting work", code=error.code)
             if period % int(_SWEEP_S) == 0:
-                await self._sweep(worker, plane, telemetry)
+                telemetry.reclaimed(await plane.sweep())
             telemetry.refresh(bus, plane, tuple(self._hosted.values()))
 
-
-    async def _sweep(self, worker: Worker, plane: TensorPlane, telemetry: Telemetry) -> None:
-        try:
-            telemetry.reclaimed(await plane.sweep())
-            await forget_ended(plane, worker.tombstones, worker.held)
-        except (BusError, TensorError) as error:
-            _log.warning("cannot sweep", code=error.code)
 
 def _leave_at_once() -> NoReturn:
     """End the process without waiting for a thread that will never come back."""

@@ -194,6 +194,9 @@ class Worker:
         held = Held(claim=claim, work=work, meta=meta, hosted=hosted, edges_out=edges)
         self._telemetry.queue_wait(hosted.key, claim.message.headers)
         if self._claims is not None:
+            held.note = self._notes.spawn(self._claims.enter(work.request_id, hosted.key, claim))
+        await self._run(held)
+
     def _edges_out(self, work: Work) -> frozenset[str]:
         """Names of the edges that a work item's node writes.
 
@@ -214,9 +217,6 @@ class Worker:
             await claim.nak(min(LATER_MAX_S, LATER_S * claim.deliveries))
         except BusError as error:
             _log.warning("cannot give work back", code=error.code, request_id=request_id)
-
-            held.note = self._notes.spawn(self._claims.enter(work.request_id, hosted.key, claim))
-        await self._run(held)
 
     async def _again(self, held: Held) -> None:
         await held.hosted.slots.reserve()
