@@ -112,9 +112,9 @@ class RequestContext(Generic[E]):
             edge=edge.name,
             idle_s=self._input_idle_s,
             arrived=self._telemetry.hop,
+            skipped=lambda: self._telemetry.skipped("feed"),
         )
         await reader.open()
-            skipped=lambda: self._telemetry.skipped("feed"),
         return reader
 
     def onward(self, node: str) -> dict[str, Any]:
