@@ -57,6 +57,15 @@ async def test_one_that_has_served_is_restarted_for_ever(tmp_path: Path) -> None
         await supervisor.stop([slot], 1.0)
 
 
+async def test_a_place_may_have_a_policy_of_its_own(tmp_path: Path) -> None:
+    patient = RestartPolicy(first_delay_s=1000, longest_delay_s=1000)
+    async with asyncio.TaskGroup() as group:
+        supervisor = Supervisor(group, tmp_path, patient)
+        slot = supervisor.start("x-1", "x", script("raise SystemExit(5)"), policy=QUICK)
+        await supervisor.failure.wait()
+        assert (slot.state, slot.restarts) == ("failed", 3)
+
+
 async def test_exit_code_3_is_final_before_and_rare_after_serving(tmp_path: Path) -> None:
     async with asyncio.TaskGroup() as group:
         supervisor = Supervisor(group, tmp_path, QUICK)

@@ -35,7 +35,7 @@ class Watched:
         self.asks = 0
         self.policy = OrphanPolicy(lambda: self.now)
 
-    def tick(self, *heard: Presence, owners: dict[str, str] | None = None) -> list[str]:
+    def tick(self, *heard: Presence, owners: dict[str, str] | None = None) -> dict[str, orphans.Reason]:
         self.now += 0.1
         for each in heard:
             self.policy.heard(each)
@@ -111,7 +111,7 @@ def test_a_slow_answer_to_the_question_is_in_time() -> None:
 def test_a_gateway_that_says_it_failed_loses_its_requests_at_once() -> None:
     watched = Watched()
     watched.tick(presence("gw-1", "r1"))
-    assert watched.tick(presence("gw-1", state="failed")) == ["r1"]
+    assert watched.tick(presence("gw-1", state="failed")) == {"r1": "gateway_gone"}
 
 
 def test_a_request_that_another_gateway_lists_is_not_orphaned() -> None:
@@ -129,6 +129,14 @@ def test_the_list_of_a_gateway_that_is_gone_counts_no_more() -> None:
 def test_a_request_that_its_living_gateway_does_not_know_is_orphaned_after_a_while() -> None:
     """The gateway's word to the stages was lost; a list that was made just before the request came proves nothing."""
     assert Watched().until_orphaned(presence("gw-1", "another")) == pytest.approx(1.6, abs=0.11)
+
+
+def test_it_is_said_whether_the_gateway_is_gone_or_done_with_a_request() -> None:
+    silent, done = Watched(), Watched()
+    assert silent.until_orphaned(OTHER) is not None
+    assert silent.policy.orphans(OWNED) == {"r1": "gateway_gone"}
+    assert done.until_orphaned(presence("gw-1", "another")) is not None
+    assert done.policy.orphans(OWNED) == {"r1": "gateway_done"}
 
 
 def test_a_list_that_was_cut_off_proves_nothing() -> None:

@@ -116,6 +116,32 @@ async def test_a_waiting_claim_and_a_listener_survive(server: NatsServer, buses:
     assert waiting.result().message.body == b"late"
 
 
+async def test_a_live_holder_keeps_its_item_though_the_broker_was_away_for_long(
+    server: NatsServer, buses: tuple[Bus, Bus]
+) -> None:
+    """A broker that comes back takes every holder for dead that it did not hear for the time of its own absence."""
+    a, b = buses
+    queue, other = await a.work_queue(STAGE, MODEL), await b.work_queue(STAGE, MODEL)
+    await a.publish_work(a.subjects.work(STAGE, MODEL, "r1"), b"held", {})
+    held = await claimed(queue)
+
+    async def hold() -> None:
+        while True:
+            await asyncio.sleep(0.4)
+            await held.in_progress()
+
+    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
+        holding = group.create_task(hold())
+        waiting = group.create_task(other.claim())
+        await crash(server, 2.5)
+        done, _ = await asyncio.wait({waiting}, timeout=4.0)
+        assert not done, "an item was taken from its live holder"
+        await a.publish_work(a.subjects.work(STAGE, MODEL, "r2"), b"new", {})
+        assert (await waiting).message.body == b"new"
+        holding.cancel()
+        assert (await other.claim()).message.body == b"held"
+
+
 async def test_a_writer_and_a_reader_through_three_crashes(server: NatsServer, buses: tuple[Bus, Bus]) -> None:
     """Appends that were under way when the connection broke are sent again, and none is there twice."""
     a, b = buses

@@ -36,7 +36,7 @@ class RestartPolicy:
     first_delay_s: float = 0.1
     factor: float = 2.0
     longest_delay_s: float = 10.0
-    steady_s: float = 30.0
+    steady_s: float = 5.0
     starts_before_ready: int = 5
     failed_starts_after_ready: int = 3
 
@@ -60,6 +60,7 @@ class Slot:
         speaks: whether it announces itself on the bus.
         reason: how it ended last, in words.
         log_start: size of its log when the process that ran last was started, in bytes.
+        policy: when it is started again.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Slot:
     speaks: bool = True
     reason: str = ""
     log_start: int = 0
+    policy: RestartPolicy = field(default_factory=RestartPolicy, repr=False)
     child: Child | None = field(default=None, repr=False)
     asked_to_stop: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
     ended: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
@@ -103,10 +105,18 @@ class Supervisor:
         self.failure = asyncio.Event()
         """Set when a slot has failed for good."""
 
-    def start(self, name: str, service: str, make: Callable[[], ChildSpec], *, speaks: bool = True) -> Slot:
-        """Fill a new slot; `make` is called before each start of its process."""
+    def start(
+        self,
+        name: str,
+        service: str,
+        make: Callable[[], ChildSpec],
+        *,
+        speaks: bool = True,
+        policy: RestartPolicy | None = None,
+    ) -> Slot:
+        """Fill a new slot; `make` is called before each start of its process, `policy` replaces the common one."""
         assert name not in self.slots
-        slot = Slot(name, service, make, speaks=speaks)
+        slot = Slot(name, service, make, speaks=speaks, policy=policy or self._policy)
         self.slots[name] = slot
         self._group.create_task(self._keep(slot), name=f"keep {name}")
         return slot
@@ -151,11 +161,11 @@ class Supervisor:
                 lived_s = await self._run(slot)
                 if slot.asked_to_stop.is_set():
                     break
-                crashes = 1 if lived_s > self._policy.steady_s else crashes + 1
+                crashes = 1 if lived_s > slot.policy.steady_s else crashes + 1
                 failed_starts = failed_starts + 1 if slot.last_exit == EXIT_FAILED_START else 0
                 if self._give_up(slot, crashes, failed_starts):
                     return
-                await self._pause(slot, self._policy.delay_s(crashes))
+                await self._pause(slot, slot.policy.delay_s(crashes))
             slot.state = "stopped"
         finally:
             slot.ended.set()
@@ -187,9 +197,9 @@ class Supervisor:
 
     def _give_up(self, slot: Slot, crashes: int, failed_starts: int) -> bool:
         if slot.served:
-            hopeless = failed_starts >= self._policy.failed_starts_after_ready
+            hopeless = failed_starts >= slot.policy.failed_starts_after_ready
         else:
-            hopeless = failed_starts > 0 or crashes >= self._policy.starts_before_ready
+            hopeless = failed_starts > 0 or crashes >= slot.policy.starts_before_ready
         if hopeless:
             slot.state = "failed"
             self.failure.set()

@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import msgspec
 
@@ -34,9 +35,16 @@ REJOIN_S = 5.0
 LISTED_MAX = 4000
 """Longest list of running requests that a presence carries; a list of that length is taken for cut off."""
 
+Reason = Literal["gateway_gone", "gateway_done"]
+"""Why a request is an orphan: its gateway is gone, or lives and has ended it, and its word to the stages was lost."""
+
 _TICK_S = 0.2
 _FORGET_S = 600.0
 _LATE_S = 1.0
+_SAID: Mapping[Reason, str] = {
+    "gateway_gone": "request of a gateway that is gone taken out",
+    "gateway_done": "request that its gateway no longer knows taken out",
+}
 CANCELLED = b"cancelled"
 
 
@@ -100,8 +108,8 @@ class OrphanPolicy:
         self._asked, self._answered = now, None
         return True
 
-    def orphans(self, owners: Mapping[str, str]) -> list[str]:
-        """The running requests whose owner is gone.
+    def orphans(self, owners: Mapping[str, str]) -> dict[str, Reason]:
+        """The running requests that no gateway waits for any more, and why.
 
         Args:
             owners: request id -> instance name of its gateway.
@@ -112,24 +120,27 @@ class OrphanPolicy:
         )
         self._note_unlisted(owners, listed)
         self._forget(frozenset(owners.values()))
-        return [
-            request_id
+        reasons = {
+            request_id: self._left(request_id, self._known(owner))
             for request_id, owner in owners.items()
-            if request_id not in listed and self._is_gone(request_id, self._known(owner))
-        ]
+            if request_id not in listed
+        }
+        return {request_id: reason for request_id, reason in reasons.items() if reason is not None}
 
     def _known(self, owner: str) -> _Gateway:
         """A gateway that was never heard is silent since somebody first asked about it."""
         return self._gateways.setdefault(owner, _Gateway(self._clock()))
 
-    def _is_gone(self, request_id: str, gateway: _Gateway) -> bool:
+    def _left(self, request_id: str, gateway: _Gateway) -> Reason | None:
+        """Why nobody waits for a request that no living gateway lists; None while somebody may."""
         now = self._clock()
         if now - gateway.heard >= SILENT_S:
-            return self._answered is not None and now - self._answered >= ANSWER_S
+            answered = self._answered is not None and now - self._answered >= ANSWER_S
+            return "gateway_gone" if answered else None
         if gateway.state == "failed":
-            return True
-        # It lives, and does not know the request: it has ended it, and its word to the stages was lost.
-        return len(gateway.listed) < LISTED_MAX and gateway.told - self._unlisted[request_id] >= SILENT_S
+            return "gateway_gone"
+        done = len(gateway.listed) < LISTED_MAX and gateway.told - self._unlisted[request_id] >= SILENT_S
+        return "gateway_done" if done else None
 
     def _note_unlisted(self, owners: Mapping[str, str], listed: frozenset[str]) -> None:
         now = self._clock()
@@ -204,9 +215,9 @@ class OrphanWatch:
         try:
             if self._policy.must_ask(owners.values()):
                 await self._bus.send(self._bus.subjects.ctl_everyone(), encode(Ping()))
-            for request_id in self._policy.orphans(owners):
-                await take_out(self._bus, self._tombstones, request_id)
-                _log.warning("orphan_cancelled", request_id=request_id, gateway=owners[request_id])
+            for request_id, reason in self._policy.orphans(owners).items():
+                await take_out(self._bus, self._tombstones, request_id, reason)
+                _log.warning(_SAID[reason], request_id=request_id, gateway=owners[request_id])
                 self._late[request_id] = self._clock() + _LATE_S
                 self._reaped(request_id)
             for request_id in [name for name, due in self._late.items() if due <= self._clock()]:
@@ -218,7 +229,7 @@ class OrphanWatch:
             _log.warning("cannot_clear_orphans", code=error.code)
 
 
-async def take_out(bus: Bus, tombstones: KeyValue, request_id: str) -> None:
+async def take_out(bus: Bus, tombstones: KeyValue, request_id: str, reason: Reason = "gateway_gone") -> None:
     """Cancel a request everywhere and remove its work and logs. May be repeated.
 
     Raises:
@@ -227,5 +238,5 @@ async def take_out(bus: Bus, tombstones: KeyValue, request_id: str) -> None:
     # The tombstone comes first: who claims the work after the word was sent still finds it.
     if await tombstones.get(request_id) is None:
         await tombstones.put(request_id, CANCELLED)
-    await bus.send(bus.subjects.ctl_request(request_id), encode(Cancel(request_id=request_id, reason="gateway_gone")))
+    await bus.send(bus.subjects.ctl_request(request_id), encode(Cancel(request_id=request_id, reason=reason)))
     await bus.purge_request(request_id)

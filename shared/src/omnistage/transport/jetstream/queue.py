@@ -26,6 +26,10 @@ PULL_EXPIRES_S, HEARTBEAT_S = 20.0, 5.0
 _SILENCE_S = 2 * HEARTBEAT_S + 1.0
 """A pull request that gave no sign for so long is lost."""
 _REFUSED_PAUSE_S = 0.1
+RECOVERY_S = 1.0
+"""For so long after the broker was away it may take live holders for dead: they could not be heard."""
+LEFT_ALONE_S = 1.0
+"""An item delivered again in that time is left to its holder for so long: two heartbeats and more."""
 _ACK_PREFIX = "$JS.ACK."
 ACK, NAK, IN_PROGRESS = b"+ACK", b"-NAK", b"+WPI"
 
@@ -90,6 +94,7 @@ class JetStreamQueue:
         self._inbox = connection.new_inbox() + "."
         self._subscription: Subscription | None = None
         self._closed = False
+        self._renewed_at = float("-inf")
         body = {
             "batch": 1,
             "expires": nanoseconds(PULL_EXPIRES_S),
@@ -137,6 +142,7 @@ class JetStreamQueue:
     async def renew(self) -> None:
         """Ask again for all that wait: the broker was away and has forgotten our pull requests."""
         self._pulls.clear()
+        self._renewed_at = asyncio.get_running_loop().time()
         await self._pull()
 
     def refuse(self) -> None:
@@ -189,12 +195,22 @@ class JetStreamQueue:
         # An item does not say which of our requests it answers; the broker serves them oldest first.
         if self._pulls:
             del self._pulls[next(iter(self._pulls))]
+        if self._may_be_held(raw):
+            # A sign of life from its holder postpones this further; without one it comes again.
+            await self._connection.publish(raw.reply, nak_body(LEFT_ALONE_S))
+            await self._pull()
+            return
         while self._waiting:
             waiter = self._waiting.popleft()
             if not waiter.done():
                 waiter.set_result(raw)
                 return
         await self._connection.publish(raw.reply, NAK)
+
+    def _may_be_held(self, raw: Msg) -> bool:
+        """Whether the broker gave an item to us only because it was away while the item's holder spoke."""
+        recovering = asyncio.get_running_loop().time() - self._renewed_at < RECOVERY_S
+        return recovering and wire.delivery(raw)[1] > 1
 
     async def _on_refusal(self, status: str | None) -> None:
         """A pull request ended without an item: it expired, or the consumer is not there (any more)."""
