@@ -22,6 +22,7 @@ from omnistage_gateway.answer import to_json
 from omnistage_gateway.audio import EncoderPool
 from omnistage_gateway.context import Gateway
 from omnistage_gateway.dispatch.interface import Dispatcher
+from omnistage_gateway.fetching import UrlLoader
 from omnistage_gateway.keyring import Keyring
 from omnistage_gateway.limits import Limits
 from omnistage_gateway.middleware import Authenticate, LimitBody, Observe, ReportCrash
@@ -51,6 +52,7 @@ def create_app(
     limits: Limits | None = None,
     transcripts: Transcripts | None = None,
     encoders: EncoderPool | None = None,
+    urls: UrlLoader | None = None,
     tracing: Tracing | None = None,
     cors_origins: Sequence[str] = (),
 ) -> FastAPI:
@@ -62,6 +64,7 @@ def create_app(
         keyring: without one everybody may enter.
         transcripts: without any they live in this process.
         encoders: threads for encoding, ended with the application.
+        urls: without one the loader's own rules hold: https and data alone, public addresses alone.
         tracing: without any no spans are recorded.
         cors_origins: origins of browsers' pages that may call; "*" for all; none switches CORS off.
     """
@@ -89,6 +92,7 @@ def create_app(
         transcripts=transcripts or MemoryTranscripts(),
         encoders=pool,
         metrics=metrics,
+        urls=urls or UrlLoader(),
         created=int(time.time()),
         version=__version__,
     )

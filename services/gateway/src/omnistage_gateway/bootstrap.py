@@ -27,6 +27,7 @@ from omnistage_gateway.dispatch.fleet import Fleet
 from omnistage_gateway.dispatch.hooks import metrics_hooks
 from omnistage_gateway.dispatch.line import LineLimits
 from omnistage_gateway.dispatch.runner import BusDispatcher, DispatchLimits
+from omnistage_gateway.fetching import UrlLoader
 from omnistage_gateway.keyring import Keyring
 from omnistage_gateway.limits import Limits
 from omnistage_gateway.middleware import Leaving
@@ -170,6 +171,7 @@ class GatewayProcess:
             keyring=Keyring(settings.keys()),
             limits=limits,
             transcripts=SharedTranscripts(bucket),
+            urls=UrlLoader(settings.fetch_policy()),
             tracing=telemetry.tracing,
             cors_origins=settings.cors_origins,
         )

@@ -10,6 +10,7 @@ from omnistage.config import ModelsFile
 from omnistage.observability import Metrics
 from omnistage_gateway.audio import EncoderPool
 from omnistage_gateway.dispatch.interface import Dispatcher
+from omnistage_gateway.fetching import UrlLoader
 from omnistage_gateway.limits import Limits
 from omnistage_gateway.transcripts import Transcripts
 
@@ -19,6 +20,7 @@ class Gateway:
     """The gateway as its endpoints see it.
 
     Attributes:
+        urls: loads what a request names by URL.
         created: when it started, in unix time.
         version: of the gateway's distribution.
     """
@@ -29,6 +31,7 @@ class Gateway:
     transcripts: Transcripts
     encoders: EncoderPool
     metrics: Metrics
+    urls: UrlLoader
     created: int
     version: str
 

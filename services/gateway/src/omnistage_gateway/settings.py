@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import Field, SecretStr
+from pydantic import AfterValidator, Field, IPvAnyNetwork, SecretStr
+from pydantic_settings import NoDecode
 
 from omnistage.config import ServiceSettings, load_settings
 from omnistage.config.settings import Names
 from omnistage.errors import ConfigError
+from omnistage_gateway.fetching import FetchPolicy
+from omnistage_gateway.fetching.policy import SCHEMES
+
+
+def _known_schemes(schemes: tuple[str, ...]) -> tuple[str, ...]:
+    if not set(schemes) <= set(SCHEMES):
+        raise ValueError(f"only {', '.join(SCHEMES)} can be loaded")
+    return schemes
 
 
 class Settings(ServiceSettings):
@@ -28,6 +38,12 @@ class Settings(ServiceSettings):
         max_waiting_per_key: requests in the waiting line of one key.
         request_read_s: a client that stands still for so long while it sends its request gets a 408, or is cut off.
         slow_reader_s: a client that takes nothing of its answer for so long is cut off.
+        fetch_schemes: kinds of URLs that a request may name, of https, http and data; empty for none.
+        fetch_hosts: hosts that may be loaded from, "example.com" or "*.example.com"; empty for any.
+        fetch_networks: networks that may be loaded from although they are not public, e.g. "10.1.0.0/16".
+        fetch_mb: largest content of a URL in MiB.
+        fetch_s: time for loading a URL.
+        fetch_redirects: how often a URL's server may send on to another.
     """
 
     host: str = "127.0.0.1"
@@ -42,6 +58,23 @@ class Settings(ServiceSettings):
     max_wait_s: float = Field(30.0, ge=0)
     request_read_s: float = Field(30.0, gt=0)
     slow_reader_s: float = Field(60.0, gt=0)
+    fetch_schemes: Annotated[Names, AfterValidator(_known_schemes)] = ("https", "data")
+    fetch_hosts: Names = ()
+    fetch_networks: Annotated[tuple[IPvAnyNetwork, ...], NoDecode] = ()
+    fetch_mb: int = Field(25, ge=1, le=1024)
+    fetch_s: float = Field(30.0, gt=0)
+    fetch_redirects: int = Field(3, ge=0, le=20)
+
+    def fetch_policy(self) -> FetchPolicy:
+        """The rules for URLs that clients name."""
+        return FetchPolicy(
+            schemes=self.fetch_schemes,
+            hosts=self.fetch_hosts,
+            networks=self.fetch_networks,
+            max_bytes=self.fetch_mb * 2**20,
+            total_s=self.fetch_s,
+            max_redirects=self.fetch_redirects,
+        )
 
     def keys(self) -> dict[str, str]:
         """Name -> key, of both sources.
