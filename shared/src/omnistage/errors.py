@@ -21,7 +21,8 @@
     └── TensorError (503)
         ├── TensorGone              the block was released, reclaimed or overwritten
         ├── TensorCorrupt           the bytes do not match their checksum
-        └── TensorStoreFull         no room within the time allowed
+        ├── TensorStoreFull         no room within the time allowed
+        └── TensorUnavailable       the tensor server does not answer
 
 Errors of libraries (nats, redis, torch, onnxruntime) are mapped to these in the adapters, nowhere else.
 """
@@ -163,3 +164,7 @@ class TensorCorrupt(TensorError):
 
 class TensorStoreFull(TensorError):
     code = "tensor_store_full"
+
+
+class TensorUnavailable(TensorError):
+    code = "tensor_server_unavailable"

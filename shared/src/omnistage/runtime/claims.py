@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from omnistage.observability import get_logger
+from omnistage.runtime.patience import patiently
 from omnistage.transport import Bus, Claim, KeyValue
 
 _log = get_logger(__name__)
@@ -14,7 +15,7 @@ CLAIM_TTL_S = 2 * 3600.0
 
 
 class ClaimBook:
-    """This instance's entries."""
+    """This instance's entries. Nobody waits for them, so they wait for a broker that is away."""
 
     def __init__(self, bucket: KeyValue, instance: str) -> None:
         self._bucket = bucket
@@ -22,11 +23,11 @@ class ClaimBook:
 
     async def enter(self, request_id: str, engine: str, claim: Claim) -> None:
         """Write a claim down."""
-        await self._bucket.put(self._key(request_id, engine), claim.token.encode())
+        await patiently(lambda: self._bucket.put(self._key(request_id, engine), claim.token.encode()))
 
     async def strike(self, request_id: str, engine: str) -> None:
         """The claim is over."""
-        await self._bucket.delete(self._key(request_id, engine))
+        await patiently(lambda: self._bucket.delete(self._key(request_id, engine)))
 
     def _key(self, request_id: str, engine: str) -> str:
         return f"{self._instance}.{request_id}.{engine}"

@@ -23,6 +23,8 @@ from omnistage.transport import Bus, KeyValue
 
 E = TypeVar("E")
 
+_log = get_logger(__name__)
+
 LEASE_GRACE_S = 30.0
 """A published block outlives its request's deadline by this much."""
 
@@ -137,19 +139,37 @@ class RequestContext(Generic[E]):
         self._started.add(work.node)
 
     async def pack(self, array: Array, destination: str) -> Payload:
-        """Bytes for a chunk to another node: inline when small, else published in the tensor plane."""
-        same_host = self._neighbours.share_memory(self._work.route.get(destination, GATEWAY))
-        payload = await self._plane.pack(array, request_id=self.request_id, lease_s=self.lease_s, same_host=same_host)
+        """Bytes for a chunk to another node: inline when small, else published in the tensor plane.
+
+        Waits for a tensor server that is away, unless meanwhile all readers are on this host.
+        """
+        reader = self._work.route.get(destination, GATEWAY)
+
+        async def publish() -> Payload:
+            same_host = self._neighbours.share_memory(reader)
+            return await self._plane.pack(array, request_id=self.request_id, lease_s=self.lease_s, same_host=same_host)
+
+        payload = await patiently(publish, TensorUnavailable)
         self._telemetry.payload(self._writers[destination].edge, payload)
         return payload
 
     async def unpack(self, payload: Payload, *, borrow: bool = False) -> Array:
-        """A chunk's bytes: a private copy, or borrowed by the node that will release them (then read-only)."""
-        return await self._plane.unpack(payload, borrow=borrow)
+        """A chunk's bytes: a private copy, or borrowed by the node that will release them (then read-only).
+
+        Waits for a tensor server that is away: only the server knows whether the block is lost.
+
+        Raises:
+            TensorError: it is lost.
+        """
+        return await patiently(lambda: self._plane.unpack(payload, borrow=borrow), TensorUnavailable)
 
     async def release(self, payload: Payload) -> None:
         """Nobody needs a chunk's bytes any more."""
-        await self._plane.release(payload)
+        try:
+            await self._plane.release(payload)
+        except TensorError as error:
+            # The block goes with its request, or its lease.
+            _log.warning("cannot release a block", request_id=self.request_id, code=error.code)
 
     # What follows is the worker's.
 

@@ -1,4 +1,4 @@
-"""Waiting for a broker that is away."""
+"""Waiting for a server that is away."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from omnistage.errors import BusUnavailable
+from omnistage.errors import BusUnavailable, OmnistageError
 
 T = TypeVar("T")
 
 _PAUSE_S = 0.1
 
 
-async def patiently(call: Callable[[], Awaitable[T]]) -> T:
-    """The result of a repeatable bus call, however long the broker is away.
+async def patiently(call: Callable[[], Awaitable[T]], away: type[OmnistageError] = BusUnavailable) -> T:
+    """The result of a repeatable call, however long the broker (or whoever's absence `away` tells) is away.
 
     Whoever calls bounds the wait: a request by its deadline, a process by its stop.
     """
     while True:
         try:
             return await call()
-        except BusUnavailable:
+        except away:
             await asyncio.sleep(_PAUSE_S)

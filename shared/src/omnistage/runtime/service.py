@@ -17,12 +17,13 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from omnistage.config import ModelsFile, ServiceSettings, load_models
-from omnistage.errors import BusError, OmnistageError
+from omnistage.errors import BusError, OmnistageError, TensorError
 from omnistage.observability import Metrics, get_logger
 from omnistage.runtime.claims import CLAIM_TTL_S, CLAIMS_BUCKET, ClaimBook
 from omnistage.runtime.context import REQUESTS_BUCKET, TOMBSTONE_TTL_S
 from omnistage.runtime.control import ControlActions, ControlListener
 from omnistage.runtime.engines import HostedEngine, Load
+from omnistage.runtime.leftovers import forget_ended
 from omnistage.runtime.neighbours import Neighbours
 from omnistage.runtime.orphans import OrphanWatch
 from omnistage.runtime.presence import Announcer
@@ -226,8 +227,15 @@ class StageProcess:
             except BusError as error:
                 _log.warning("cannot count waiting work", code=error.code)
             if period % int(_SWEEP_S) == 0:
-                telemetry.reclaimed(await plane.sweep())
+                await self._sweep(worker, plane, telemetry)
             telemetry.refresh(bus, plane, tuple(self._hosted.values()))
+
+    async def _sweep(self, worker: Worker, plane: TensorPlane, telemetry: Telemetry) -> None:
+        try:
+            telemetry.reclaimed(await plane.sweep())
+            await forget_ended(plane, worker.tombstones, worker.held)
+        except (BusError, TensorError) as error:
+            _log.warning("cannot sweep", code=error.code)
 
 
 def _leave_at_once() -> NoReturn:

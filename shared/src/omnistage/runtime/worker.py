@@ -78,7 +78,7 @@ class Worker:
     ) -> None:
         self._bus = bus
         self._plane = plane
-        self._tombstones = tombstones
+        self.tombstones = tombstones
         self._service = service
         self._instance = instance
         self._handlers = handlers
@@ -305,7 +305,7 @@ class Worker:
         limit = asyncio.timeout(max(0.0, held.meta.remaining_s))
         try:
             async with limit:
-                await context.enter(self._tombstones, redo)
+                await context.enter(self.tombstones, redo)
                 outcome.resumed = context.resumed
                 if context.writers and all(writer.finished for writer in context.writers):
                     return

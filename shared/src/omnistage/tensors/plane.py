@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
@@ -78,6 +79,7 @@ class TensorPlane:
         self._inline_limit_bytes = inline_limit_bytes
         self.locality = locality
         self.stats = TensorStats()
+        self._published: dict[str, float] = {}
 
     async def pack(self, array: Array, *, request_id: str, lease_s: float, same_host: bool = True) -> Payload:
         """Make an array ready to travel in a message.
@@ -90,6 +92,7 @@ class TensorPlane:
 
         Raises:
             TensorStoreFull: no room anywhere in time.
+            TensorUnavailable: the tensor server does not answer.
             TensorError: no store reaches the reader.
             TypeError: elements that are no plain numbers.
         """
@@ -98,6 +101,8 @@ class TensorPlane:
             data, dtype, shape = to_bytes(array)
             self._count_put("inline", nbytes)
             return Inline(data=bytes(data), dtype=dtype, shape=shape)
+        # Noted before it is written: a write whose answer is lost may have happened.
+        self._published[request_id] = max(time.time() + lease_s, self._published.get(request_id, 0.0))
         try:
             ref = await self._put(array, request_id, lease_s, same_host=same_host)
         except TensorStoreFull:
@@ -116,6 +121,7 @@ class TensorPlane:
         Raises:
             TensorGone: released, reclaimed or overwritten, or out of this process's reach.
             TensorCorrupt: the bytes are not those that were packed.
+            TensorUnavailable: the tensor server does not answer.
         """
         try:
             if isinstance(payload, Inline):
@@ -141,7 +147,15 @@ class TensorPlane:
 
     async def forget(self, request_id: str) -> int:
         """Release what this process published for a request that is over; returns how many blocks were still held."""
-        return sum(await self._each(lambda store: store.forget(request_id)))
+        held = sum(await self._each(lambda store: store.forget(request_id)))
+        self._published.pop(request_id, None)
+        return held
+
+    def published(self) -> tuple[str, ...]:
+        """Requests that this process published blocks for, and has not forgotten, while their leases last."""
+        now = time.time()
+        self._published = {request_id: lease for request_id, lease in self._published.items() if lease > now}
+        return tuple(self._published)
 
     async def sweep(self) -> int:
         """Reclaim what nobody can need any more, here and after dead processes; returns how many blocks."""

@@ -20,9 +20,11 @@ from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialBackoff
 from redis.exceptions import AuthenticationError, OutOfMemoryError, RedisError, ResponseError
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from omnistage.contracts import TensorRef
-from omnistage.errors import ConfigError, TensorError, TensorGone, TensorStoreFull
+from omnistage.errors import ConfigError, TensorError, TensorGone, TensorStoreFull, TensorUnavailable
 from omnistage.tensors.store import Array, checksum, run_copy, to_bytes, verified
 
 _log = logging.getLogger(__name__)
@@ -61,7 +63,7 @@ class RedisTensorStore:
 
         Raises:
             ConfigError: the address or the credentials are wrong.
-            TensorError: no answer.
+            TensorUnavailable: no answer.
         """
         try:
             pool = BlockingConnectionPool.from_url(
@@ -219,5 +221,7 @@ def _mapped_errors(server: str = "the tensor server") -> Iterator[None]:
         raise TensorStoreFull("the tensor server is full") from error
     except AuthenticationError as error:
         raise ConfigError(f"{server} refuses the credentials") from error
-    except (RedisError, OSError) as error:
+    except (RedisConnectionError, RedisTimeoutError, OSError) as error:
+        raise TensorUnavailable(f"{server} does not answer: {error}") from error
+    except RedisError as error:
         raise TensorError(f"{server} failed: {error}") from error
