@@ -24,7 +24,9 @@ from omnistage.transport.stats import BusStats
 _log = get_logger(__name__)
 
 RECONNECT_WAIT_S = 0.1
-PING_INTERVAL_S = 5
+PING_INTERVAL_S, PINGS_UNANSWERED = 0.5, 3
+"""A network that is cut tells nobody: what counts is that the broker is silent, for two seconds. Less would take a
+process or a broker that waits for a busy core for a cut."""
 PENDING_BYTES = 8 << 20
 """What is buffered while reconnecting (acks, control) before a publish is refused."""
 SUBSCRIPTION_MSGS, SUBSCRIPTION_BYTES = 65_536, 64 << 20
@@ -96,10 +98,11 @@ class Connection:
                     reconnected_cb=self._on_reconnect,
                     closed_cb=self._on_closed,
                     max_reconnect_attempts=-1,
-                    # The library only sleeps for it and compares it, so a fraction is fine.
+                    # The library only sleeps for its times and compares them, so fractions are fine.
                     reconnect_time_wait=RECONNECT_WAIT_S,  # type: ignore[arg-type]
                     connect_timeout=2,
-                    ping_interval=PING_INTERVAL_S,
+                    ping_interval=PING_INTERVAL_S,  # type: ignore[arg-type]
+                    max_outstanding_pings=PINGS_UNANSWERED,
                     pending_size=PENDING_BYTES,
                 )
                 self._opening = False
