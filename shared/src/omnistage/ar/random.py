@@ -74,3 +74,9 @@ def gumbel(seeds: Tensor, positions: Tensor, stream: int, count: int) -> Tensor:
         [rows, count] float32.
     """
     return uniform(seeds, positions, stream, count).log_().neg_().log_().neg_()
+
+
+def signed(seed: int) -> int:
+    """The int64 with the low 64 bits of a seed."""
+    low = seed & 0xFFFFFFFFFFFFFFFF
+    return low - (1 << 64) if low >> 63 else low

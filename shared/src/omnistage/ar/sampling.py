@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from omnistage.ar.random import gumbel
+from omnistage.ar.random import gumbel, signed
 
 GREEDY_BELOW = 1e-5
 """Temperatures below this choose the likeliest token; dividing by them would overflow float32."""
@@ -113,7 +113,7 @@ def _draw(scores: Tensor, rows: Sequence[SamplingRow]) -> list[int]:
     for index, row in enumerate(rows):
         _keep_top(scores[index], row.params)
     positions = torch.tensor([len(row.answer) for row in rows], dtype=torch.int64, device=device)
-    seeds = torch.tensor([_signed(row.params.seed) for row in rows], dtype=torch.int64, device=device)
+    seeds = torch.tensor([signed(row.params.seed) for row in rows], dtype=torch.int64, device=device)
     streams = {row.params.stream for row in rows}
     if len(streams) == 1:
         noise = gumbel(seeds, positions, streams.pop(), scores.shape[1])
@@ -126,12 +126,6 @@ def _draw(scores: Tensor, rows: Sequence[SamplingRow]) -> list[int]:
         )
     tokens: list[int] = torch.argmax(scores + noise, dim=-1).tolist()
     return tokens
-
-
-def _signed(seed: int) -> int:
-    """The int64 with the low 64 bits of `seed`."""
-    low = seed & 0xFFFFFFFFFFFFFFFF
-    return low - (1 << 64) if low >> 63 else low
 
 
 def _shape(scores: Tensor, row: SamplingRow) -> None:
