@@ -16,6 +16,25 @@ def test_headers_carry_everything() -> None:
     assert Meta.from_headers(meta.to_headers()) == meta
 
 
+@pytest.mark.parametrize(
+    ("streamed", "priority", "reading"),
+    [
+        (True, "interactive", "stream"),
+        (False, "interactive", "whole"),
+        (True, "batch", "batch"),
+        (False, "batch", "batch"),
+    ],
+)
+def test_how_a_client_takes_its_answer_travels(streamed: bool, priority: str, reading: str) -> None:
+    meta = Meta(deadline=1.0, priority=priority, streamed=streamed)
+    assert Meta.from_headers(meta.to_headers()).reading == reading
+
+
+def test_an_older_gateway_says_nothing_about_streams() -> None:
+    assert Meta.from_headers({"omni-deadline": "1"}).streamed
+    assert "omni-streamed" not in Meta(deadline=1.0).to_headers()
+
+
 def test_what_is_left_out_has_a_default() -> None:
     meta = Meta.from_headers({}, default_deadline_s=10)
     assert 9 < meta.remaining_s <= 10

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from omnistage.contracts import FIRST_VERSION
+from omnistage.urgency import Reading
 
 _DEADLINE, _TENANT, _PRIORITY, _CONTRACT = "omni-deadline", "omni-tenant", "omni-priority", "omni-contract"
-_GATEWAY = "omni-gateway"
+_GATEWAY, _STREAMED = "omni-gateway", "omni-streamed"
 _TRACE = ("traceparent", "tracestate")
 
 
@@ -40,6 +41,7 @@ class Meta:
         priority: "interactive" or "batch".
         contract: contract version that everybody on its way needs.
         gateway: instance of the gateway that waits for the answer; empty if nobody does (jobs).
+        streamed: whether the client gets the answer while it is made; else all of it at its end.
         trace: W3C trace context.
     """
 
@@ -48,12 +50,20 @@ class Meta:
     priority: str = "interactive"
     contract: int = FIRST_VERSION
     gateway: str = ""
+    streamed: bool = True
     trace: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def remaining_s(self) -> float:
         """Seconds to the deadline; negative when it has passed."""
         return self.deadline - time.time()
+
+    @property
+    def reading(self) -> Reading:
+        """How the client takes the answer."""
+        if self.priority == "batch":
+            return "batch"
+        return "stream" if self.streamed else "whole"
 
     def to_headers(self) -> dict[str, str]:
         return {
@@ -62,6 +72,7 @@ class Meta:
             _PRIORITY: self.priority,
             _CONTRACT: str(self.contract),
             **({_GATEWAY: self.gateway} if self.gateway else {}),
+            **({} if self.streamed else {_STREAMED: "0"}),
             **self.trace,
         }
 
@@ -74,5 +85,6 @@ class Meta:
             priority=headers.get(_PRIORITY, "interactive"),
             contract=int(headers.get(_CONTRACT) or FIRST_VERSION),
             gateway=headers.get(_GATEWAY, ""),
+            streamed=headers.get(_STREAMED) != "0",
             trace={name: headers[name] for name in _TRACE if name in headers},
         )
