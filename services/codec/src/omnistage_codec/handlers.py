@@ -29,7 +29,12 @@ async def decode_frames(context: Context, work: DecodeFrames) -> None:
     blocks = _Blocks(context)
     frames = _arriving(context, blocks, first_segment=segment)
     pieces = context.engine.decode(
-        frames, seed=work.seed, voice=work.voice, first_offset=first_offset, skip_samples=delivered
+        frames,
+        seed=work.seed,
+        voice=work.voice,
+        first_offset=first_offset,
+        skip_samples=delivered,
+        reading=context.meta.reading,
     )
     async with aclosing(frames), aclosing(pieces):
         async for piece in pieces:

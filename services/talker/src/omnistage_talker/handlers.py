@@ -20,7 +20,14 @@ async def speak_text(context: RequestContext[SpeechEngine], work: SpeakText) -> 
     segment, frame = _position(edge.earlier)
     lenient = work.text is None
     pieces = _arriving(context) if work.text is None else _given(work.text)
-    spoken = context.engine.speak(pieces, work.speech, first_segment=segment, first_frame=frame, lenient=lenient)
+    spoken = context.engine.speak(
+        pieces,
+        work.speech,
+        first_segment=segment,
+        first_frame=frame,
+        lenient=lenient,
+        reading=context.meta.reading,
+    )
     async with aclosing(pieces), aclosing(spoken):
         async for chunk in spoken:
             await _send(context, edge, chunk)
@@ -42,9 +49,10 @@ async def _send(context: RequestContext[SpeechEngine], edge: EdgeWriter, chunk: 
 
 def _position(earlier: list[Record]) -> tuple[int, int]:
     """Segment and frame at which a new holder goes on; chunks are cut alike every time, so none is split."""
-    last = earlier[-1] if earlier else None
-    if not isinstance(last, FrameChunk):
+    chunks = [record for record in earlier if isinstance(record, FrameChunk)]
+    if not chunks:
         return 0, 0
+    last = chunks[-1]
     return (last.segment + 1, 0) if last.segment_end else (last.segment, last.segment_frame + last.frames)
 
 

@@ -22,7 +22,8 @@ async def generate_text(context: RequestContext[TextEngine], work: GenerateText)
     if not any(isinstance(record, TextDone) for record in text_out.earlier):
         emitted = tuple(token for delta in earlier for token in delta.token_ids)
         sent = sum(len(delta.text) for delta in earlier)
-        async with context.engine.generate(work, emitted=emitted, emitted_chars=sent) as answer:
+        reading = context.meta.reading
+        async with context.engine.generate(work, emitted=emitted, emitted_chars=sent, reading=reading) as answer:
             async for piece in answer:
                 await text_out.send(TextDelta, text=piece.text, token_ids=piece.token_ids, logprobs=piece.logprobs)
                 await speech.pass_on(piece.text)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from omnistage.errors import StageFailed
 from omnistage.pacing import Pacer
 from omnistage.stall import StallWatch
+from omnistage.urgency import Reading, Turns, Urgency
 from omnistage_codec.engine.batches import Frames, GrowthPolicy, fits
 from omnistage_codec.engine.pcm import to_int16
 from omnistage_codec.engine.read_ahead import ReadAhead
@@ -36,6 +36,7 @@ class DecodeConfig:
         read_ahead_chunks: chunks read before they are decoded, per request.
         growth: how many frames are decoded at once.
         pace: how many times faster than they sound samples leave at most, each request by itself; None: at once.
+        by_deadline: the request whose client runs dry first is decoded first; else they take turns.
     """
 
     slots: int = 16
@@ -43,6 +44,7 @@ class DecodeConfig:
     read_ahead_chunks: int = 64
     growth: GrowthPolicy = field(default_factory=GrowthPolicy)
     pace: float | None = None
+    by_deadline: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -68,12 +70,24 @@ class DecodeEngine:
     """Streams of frames to streams of samples.
 
     The samples depend on the frames, the seed and the voice alone, not on chunking, timing or other requests.
+
+    Args:
+        model: decodes.
+        config: see there.
+        clock: monotonic seconds, by which clients play.
     """
 
-    def __init__(self, model: WaveModel[Any], config: DecodeConfig | None = None) -> None:
+    def __init__(
+        self,
+        model: WaveModel[Any],
+        config: DecodeConfig | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._model = model
         self._config = config or DecodeConfig()
-        self._pool = ThreadPoolExecutor(self._config.threads, thread_name_prefix="decode")
+        self._clock = clock
+        self._turns = Turns(self._config.threads, name="decode", by_deadline=self._config.by_deadline, clock=clock)
         self._watch = StallWatch(STEP_ALLOWED_S)
 
     @property
@@ -91,7 +105,7 @@ class DecodeEngine:
         frames = np.zeros((2 * facts.lookahead_frames + 2, facts.frame_width), facts.frame_dtype)
         batch = Frames(frames=frames, segment=0, segment_frame=0, segment_end=True)
         state = self._model.new_state(seed=0, voice="")
-        await self._in_pool(partial(self._decode, state, [batch]))
+        await self._in_turn(Urgency(now=self._clock()), partial(self._decode, state, [batch]))
 
     async def decode(
         self,
@@ -101,6 +115,7 @@ class DecodeEngine:
         voice: str = "",
         first_offset: int = 0,
         skip_samples: int = 0,
+        reading: Reading = "stream",
     ) -> AsyncGenerator[AudioPiece, None]:
         """Decode one request. Close the iterator (`contextlib.aclosing`) to cancel; a step that runs is let run out.
 
@@ -111,6 +126,7 @@ class DecodeEngine:
             first_offset: index within the answer of the first segment's first sample. Segments are independent, so
                 one that takes over a request begins with the segment in which the delivered samples end.
             skip_samples: samples of the answer that were delivered before; the output begins after them.
+            reading: how the client takes the samples; decides who is decoded first, and nothing else.
 
         Yields:
             Pieces in order without gaps from `skip_samples` on.
@@ -122,25 +138,27 @@ class DecodeEngine:
         rate_hz, pace = self._model.facts.sample_rate_hz, self._config.pace
         timeline = _Timeline(first_offset, skip_samples, rate_hz)
         pacer = Pacer(None if pace is None else pace * rate_hz)
+        urgency = Urgency(reading, now=self._clock(), begun=skip_samples > 0)
         state = self._model.new_state(seed=seed, voice=voice)
         step = 0
         open_segment: int | None = None
         async with ReadAhead(chunks, limit=self._config.read_ahead_chunks) as waiting:
             while await waiting.wait():
                 batch = await self._next_batch(waiting, self._config.growth.limit(step))
-                samples = await self._in_pool(partial(self._decode, state, batch))
+                samples = await self._in_turn(urgency, partial(self._decode, state, batch))
                 step += 1
                 open_segment = None if batch[-1].segment_end else batch[-1].segment
                 piece = timeline.place(batch, samples)
                 if piece is not None:
                     await pacer.release(len(piece.samples))
+                    urgency.made(len(piece.samples) / rate_hz, self._clock())
                     yield piece
         if open_segment is not None:
             raise StageFailed(f"the frames ended within segment {open_segment}")
 
     async def close(self) -> None:
         """Wait for steps that run and end the threads."""
-        await asyncio.to_thread(self._pool.shutdown, cancel_futures=True)
+        await self._turns.close()
 
     def _decode(self, state: Any, batch: list[Frames]) -> NDArray[np.int16]:
         """Chunk by chunk: joining samples costs a tenth of joining frames, and chunking changes no bit."""
@@ -169,12 +187,12 @@ class DecodeEngine:
         """Seconds by which a run of the model exceeds what it may take; 0 while all is well."""
         return self._watch.stalled_s()
 
-    async def _in_pool(self, call: Callable[[], T]) -> T:
+    async def _in_turn(self, urgency: Urgency, call: Callable[[], T]) -> T:
         def step() -> T:
             with self._watch.step():
                 return call()
 
-        return await asyncio.get_running_loop().run_in_executor(self._pool, step)
+        return await self._turns.run(urgency, step)
 
 
 class _Timeline:

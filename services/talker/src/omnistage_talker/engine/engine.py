@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
@@ -13,6 +12,7 @@ from omnistage.contracts import SpeechOptions
 from omnistage.errors import InvalidRequest, StageFailed
 from omnistage.pacing import Pacer
 from omnistage.stall import StallWatch
+from omnistage.urgency import Reading, Turns, Urgency
 from omnistage_talker.engine.clauses import ClauseLimits, ClauseSplitter
 from omnistage_talker.engine.code_blocks import BlockFinder, CodeBlock, Prose
 from omnistage_talker.engine.groups import FrameGrouper, GroupSizes
@@ -34,6 +34,7 @@ class SpeechConfig:
         clauses: how text is cut.
         groups: how frames are cut.
         pace: how many times faster than they sound frames leave at most, each request by itself; None: at once.
+        by_deadline: the request whose client runs dry first is spoken first; else they take turns.
     """
 
     slots: int = 8
@@ -41,6 +42,7 @@ class SpeechConfig:
     clauses: ClauseLimits = field(default_factory=ClauseLimits)
     groups: GroupSizes = field(default_factory=GroupSizes)
     pace: float | None = None
+    by_deadline: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -67,12 +69,24 @@ class SpeechEngine:
 
     The chunks, their borders included, depend on the text and the options alone, not on timing, on how the text
     arrived, or on other requests. Segments are independent, so a new holder goes on at any of them.
+
+    Args:
+        model: speaks.
+        config: see there.
+        clock: monotonic seconds, by which clients play.
     """
 
-    def __init__(self, model: SpeechModel, config: SpeechConfig | None = None) -> None:
+    def __init__(
+        self,
+        model: SpeechModel,
+        config: SpeechConfig | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._model = model
         self._config = config or SpeechConfig()
-        self._pool = ThreadPoolExecutor(self._config.threads, thread_name_prefix="speak")
+        self._clock = clock
+        self._turns = Turns(self._config.threads, name="speak", by_deadline=self._config.by_deadline, clock=clock)
         self._watch = StallWatch(STEP_ALLOWED_S)
 
     @property
@@ -87,10 +101,11 @@ class SpeechEngine:
     async def warm(self) -> None:
         """Speak once, so that the first request pays for no first use."""
         options = SpeechOptions(voice=self._model.facts.voices[0])
-        utterance = await self._in_pool(partial(self._model.prepare, Clause(text="Ready."), lenient=False))
+        urgency = Urgency(now=self._clock())
+        utterance = await self._in_turn(urgency, partial(self._model.prepare, Clause(text="Ready."), lenient=False))
         if utterance is None:
             raise StageFailed("the model has nothing to say to a word of English")
-        await self._in_pool(lambda: list(self._model.speak(utterance, options, segment=0)))
+        await self._in_turn(urgency, lambda: list(self._model.speak(utterance, options, segment=0)))
 
     async def speak(
         self,
@@ -100,6 +115,7 @@ class SpeechEngine:
         first_segment: int = 0,
         first_frame: int = 0,
         lenient: bool = False,
+        reading: Reading = "stream",
     ) -> AsyncGenerator[SpokenFrames, None]:
         """Speak one request. Close the iterator (`contextlib.aclosing`) to cancel; a run of the model is let run out.
 
@@ -112,6 +128,7 @@ class SpeechEngine:
                 fenced block of code is one clause, however long, and a text with nothing to say gives no segment.
                 Otherwise either is an error, and since each piece is checked before any of it is spoken, a text that
                 comes in one piece is refused before it sounds.
+            reading: how the client takes the sound; decides who is spoken first, and nothing else.
 
         Raises:
             InvalidRequest: naming `voice`, `speed`, …, or `input`.
@@ -119,16 +136,19 @@ class SpeechEngine:
         """
         self._model.check_options(options)
         pace = self._config.pace
-        pacer = Pacer(None if pace is None else pace * self._model.facts.frame_rate_hz)
+        rate_hz = self._model.facts.frame_rate_hz
+        pacer = Pacer(None if pace is None else pace * rate_hz)
+        urgency = Urgency(reading, now=self._clock(), begun=(first_segment, first_frame) > (0, 0))
         segment = 0
-        async for clause in self._clauses(pieces, lenient=lenient):
-            utterance = await self._in_pool(partial(self._model.prepare, clause, lenient=lenient))
+        async for clause in self._clauses(pieces, urgency, lenient=lenient):
+            utterance = await self._in_turn(urgency, partial(self._model.prepare, clause, lenient=lenient))
             if utterance is None:
                 continue
             if segment >= first_segment:
-                async for chunk in self._speak_segment(utterance, options, segment):
+                async for chunk in self._speak_segment(utterance, options, segment, urgency):
                     if segment > first_segment or chunk.segment_frame >= first_frame:
                         await pacer.release(len(chunk.frames))
+                        urgency.made(len(chunk.frames) / rate_hz, self._clock())
                         yield chunk
             segment += 1
         if segment == 0 and not lenient:
@@ -136,14 +156,14 @@ class SpeechEngine:
 
     async def close(self) -> None:
         """Wait for runs of the model and end the threads."""
-        await asyncio.to_thread(self._pool.shutdown, cancel_futures=True)
+        await self._turns.close()
 
-    async def _clauses(self, pieces: AsyncIterator[str], *, lenient: bool) -> AsyncIterator[Clause]:
+    async def _clauses(self, pieces: AsyncIterator[str], urgency: Urgency, *, lenient: bool) -> AsyncIterator[Clause]:
         splitter = ClauseSplitter(self._config.clauses)
         blocks = BlockFinder()
         async for piece in pieces:
             if not lenient:
-                await self._in_pool(partial(self._model.check_text, piece))
+                await self._in_turn(urgency, partial(self._model.check_text, piece))
             for clause in _clauses_of(blocks.feed(piece) if lenient else [Prose(piece)], splitter):
                 yield clause
         for clause in _clauses_of(blocks.finish(), splitter):
@@ -152,12 +172,12 @@ class SpeechEngine:
             yield clause
 
     async def _speak_segment(
-        self, utterance: Utterance, options: SpeechOptions, segment: int
+        self, utterance: Utterance, options: SpeechOptions, segment: int, urgency: Urgency
     ) -> AsyncIterator[SpokenFrames]:
         grouper = FrameGrouper(self._config.groups, segment)
         runs = self._model.speak(utterance, options, segment=segment)
         position = 0
-        while (frames := await self._in_pool(lambda: next(runs, None))) is not None:
+        while (frames := await self._in_turn(urgency, lambda: next(runs, None))) is not None:
             for group in grouper.push(frames):
                 yield _chunk(group, utterance, segment, position, end=False)
                 position += len(group)
@@ -171,12 +191,12 @@ class SpeechEngine:
         """Seconds by which a run of the model exceeds what it may take; 0 while all is well."""
         return self._watch.stalled_s()
 
-    async def _in_pool(self, call: Callable[[], T]) -> T:
+    async def _in_turn(self, urgency: Urgency, call: Callable[[], T]) -> T:
         def step() -> T:
             with self._watch.step():
                 return call()
 
-        return await asyncio.get_running_loop().run_in_executor(self._pool, step)
+        return await self._turns.run(urgency, step)
 
 
 def _clauses_of(parts: list[Prose | CodeBlock], splitter: ClauseSplitter) -> Iterator[Clause]:

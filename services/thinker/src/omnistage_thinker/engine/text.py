@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import math
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -22,6 +22,7 @@ from omnistage.ar.stream import StepOutput
 from omnistage.contracts import FinishReason, GenerateText, Sampling, TokenLogprob
 from omnistage.errors import ConfigError, InvalidRequest
 from omnistage.pacing import Pacer
+from omnistage.urgency import READ_CHARS_PER_S, SPOKEN_CHARS_PER_S, Reading, Urgency
 from omnistage_thinker.engine.transcript import TextPiece, Transcript
 from omnistage_thinker.models.checkpoint import Checkpoint, load_checkpoint
 
@@ -108,6 +109,7 @@ class TextEngine:
         checkpoint: model and tokenizer.
         settings: see there.
         on_step: as for `AREngine`.
+        clock: monotonic seconds, by which clients read and listen.
 
     Raises:
         ConfigError: settings that contradict one another or the model.
@@ -119,8 +121,10 @@ class TextEngine:
         settings: TextEngineSettings,
         *,
         on_step: Callable[[StepReport], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.settings = settings
+        self._clock = clock
         self.tokenizer = checkpoint.tokenizer
         model = checkpoint.model
         context = settings.context or min(model.max_length, settings.kv_tokens)
@@ -165,7 +169,12 @@ class TextEngine:
         return self._core.alive
 
     def generate(
-        self, work: GenerateText, *, emitted: tuple[int, ...] = (), emitted_chars: int = 0, due: float = math.inf
+        self,
+        work: GenerateText,
+        *,
+        emitted: tuple[int, ...] = (),
+        emitted_chars: int = 0,
+        reading: Reading = "stream",
     ) -> Answer:
         """Answer a conversation. The work begins when the answer is iterated.
 
@@ -174,7 +183,8 @@ class TextEngine:
             emitted: token ids of the pieces that were sent already, by whomever; their text is not sent
                 again, and what follows equals what an undisturbed run would have sent.
             emitted_chars: length of the text of these pieces.
-            due: when the reader runs dry; the earliest is served first.
+            reading: how the client takes the answer; decides who is served first, and nothing else. Where speech is
+                asked for, the client hears the text, else it reads it.
 
         Iterating the answer raises:
             InvalidRequest: no messages, a prompt longer than the context, a bias for an unknown token.
@@ -182,23 +192,27 @@ class TextEngine:
         """
         transcript = Transcript(self.tokenizer, work.sampling.stop)
         transcript.replay(emitted, emitted_chars)
-        return Answer(self._generate(work, transcript, emitted, due))
+        return Answer(self._generate(work, transcript, emitted, reading))
 
     async def _generate(
-        self, work: GenerateText, transcript: Transcript, emitted: tuple[int, ...], due: float
+        self, work: GenerateText, transcript: Transcript, emitted: tuple[int, ...], reading: Reading
     ) -> AsyncGenerator[TextPiece | TextSummary, None]:
+        urgency = Urgency(reading, now=self._clock(), begun=bool(emitted))
+        chars_per_s = READ_CHARS_PER_S if work.speech is None else SPOKEN_CHARS_PER_S
         prompt = await self._prompt(work)
         pacer = Pacer(self.settings.pace)
         cached = 0
         reason: FinishReason = "stop"
         if not transcript.has_stopped():
-            request = self._request(work, prompt, emitted, due)
+            request = self._request(work, prompt, emitted, urgency.due)
             async with aclosing(self._core.generate(request)) as outputs:
                 async for output in outputs:
                     await pacer.release(1)
                     cached = max(cached, output.num_cached)
                     piece = self._take(transcript, output)
                     if piece is not None:
+                        urgency.made(len(piece.text) / chars_per_s, self._clock())
+                        self._core.set_due(work.request_id, urgency.due)
                         yield piece
                     reason = output.finish_reason or "stop"
                     if transcript.has_stopped():
