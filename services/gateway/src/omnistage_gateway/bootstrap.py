@@ -140,7 +140,7 @@ class GatewayProcess:
         await dispatcher.start()
         stack.push_async_callback(dispatcher.close)
         server = await self._server(bus, dispatcher, telemetry)
-        await self._listen(stack, bus, announcer, dispatcher)
+        await self._listen(stack, bus, announcer, dispatcher, telemetry)
         telemetry.serve(settings, dispatcher.ready)
         stack.push_async_callback(self._tasks.close)
         self._tasks.spawn(self._serve(server), "http")
@@ -204,7 +204,14 @@ class GatewayProcess:
         if not self._stop.is_set():
             raise OSError("the HTTP server ended by itself")
 
-    async def _listen(self, stack: AsyncExitStack, bus: Bus, announcer: Announcer, dispatcher: BusDispatcher) -> None:
+    async def _listen(
+        self,
+        stack: AsyncExitStack,
+        bus: Bus,
+        announcer: Announcer,
+        dispatcher: BusDispatcher,
+        telemetry: Telemetry,
+    ) -> None:
         async def cancel(request_id: str) -> None:
             dispatcher.cancelled(request_id)
 
@@ -218,7 +225,7 @@ class GatewayProcess:
             """No edge begins at the gateway."""
 
         actions = ControlActions(cancel=cancel, forget=nothing, redo=no_edges, ping=announcer.announce, drain=drain)
-        control = ControlListener(bus, self._settings.instance, actions)
+        control = ControlListener(bus, self._settings.instance, actions, lambda: telemetry.skipped("ctl"))
         await control.start()
         stack.push_async_callback(control.close)
 

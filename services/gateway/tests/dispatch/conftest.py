@@ -363,7 +363,7 @@ def recording_hooks() -> tuple[Hooks, list[tuple[Any, ...]]]:
     def record(name: str) -> Callable[..., None]:
         return lambda *values: log.append((name, *values))
 
-    names = ("refused", "waited", "first_event", "finished", "republished", "redone", "abandoned", "hop")
+    names = ("refused", "waited", "first_event", "finished", "republished", "redone", "abandoned", "skipped", "hop")
     return Hooks(**{name: record(name) for name in names}), log
 
 

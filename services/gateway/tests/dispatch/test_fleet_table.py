@@ -61,7 +61,6 @@ def test_slots_of_ready_instances_add_up(table: FleetTable) -> None:
         ({"state": "starting", "ready": False, "detail": "loading weights"}, "t1: loading weights"),
         ({"state": "starting", "ready": False}, "t1: starting"),
         ({"slots": 0}, "t1: no slots"),
-        ({"contract": 0}, "t1: speaks contract 0, 1 is needed"),
     ],
 )
 def test_who_takes_no_work_counts_for_nothing_at_once(table: FleetTable, fields: dict[str, Any], detail: str) -> None:
@@ -69,6 +68,18 @@ def test_who_takes_no_work_counts_for_nothing_at_once(table: FleetTable, fields:
     assert table.heard(presence("t1", **fields))
     view = table.engine("heart")
     assert (view.ready, view.slots, view.detail) == (False, 0, detail)
+
+
+def test_an_engine_speaks_what_every_ready_instance_of_it_speaks(table: FleetTable) -> None:
+    assert table.engine("heart").contract == 0
+    assert table.heard(presence("t1", contract=3))
+    assert table.heard(presence("t2", contract=2))
+    assert table.engine("heart").contract == 2
+    assert table.engine("heart").instances == 2, "an instance of another version is as good as any"
+    assert table.heard(presence("t3", contract=1, ready=False)) is False
+    assert table.engine("heart").contract == 2
+    assert table.heard(presence("t2", contract=2, state="draining"))
+    assert table.engine("heart").contract == 3
 
 
 def test_the_silent_are_gone_after_the_limit_and_not_before(table: FleetTable, clock: Clock) -> None:

@@ -264,4 +264,5 @@ async def test_an_error_of_the_plan_leaves_nothing(speech: MemoryWorld) -> None:
     broken = type(plan)(plan.model, plan.spec, plan.pipeline, lambda *_: (_ for _ in ()).throw(StageFailed("no")))
     with pytest.raises(StageFailed, match="no"):
         await speech.collect(broken, "r1")
-    await assert_nothing_left(speech, "r1", tombstone=b"cancelled")
+    assert (speech.claimed, await speech.tombstone("r1")) == ([], None), "it never began"
+    await assert_nothing_left(speech, tombstone=b"")

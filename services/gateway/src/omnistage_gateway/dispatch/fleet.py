@@ -93,6 +93,15 @@ class Fleet:
         """Which of these engines are ready nowhere, and why; empty if all are."""
         return "; ".join(self._describe(key) for key in engines if not self._table.engine(key).ready)
 
+    def too_old(self, engines: Iterable[str], contract: int) -> str:
+        """Which of these engines have ready instances that do not speak a contract version yet; empty if none has."""
+        views = [(key, self._table.engine(key)) for key in engines]
+        return "; ".join(
+            f"{self._name(key)}: an instance speaks contract 1.{view.contract}"
+            for key, view in views
+            if view.ready and view.contract < contract
+        )
+
     def offered(self) -> Mapping[str, ModelSpec]:
         """Models of the models file whose engines are all ready somewhere."""
         return {
@@ -111,9 +120,11 @@ class Fleet:
         return False, f"not ready: {', '.join(waiting)} ({self.missing(engines)})"
 
     def _describe(self, key: str) -> str:
+        return f"{self._name(key)}: {self._table.engine(key).detail or 'no instance'}"
+
+    def _name(self, key: str) -> str:
         spec = self._models.engines.get(key)
-        name = f"engine {key!r} of the {spec.service}" if spec is not None else f"engine {key!r}"
-        return f"{name}: {self._table.engine(key).detail or 'no instance'}"
+        return f"engine {key!r} of the {spec.service}" if spec is not None else f"engine {key!r}"
 
     async def _ask(self) -> None:
         try:

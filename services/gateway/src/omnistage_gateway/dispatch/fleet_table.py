@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from omnistage.contracts import CONTRACT_VERSION, EngineStatus, Presence
+from omnistage.contracts import EngineStatus, Presence
 from omnistage.pipelines import GATEWAY
 
 PRESENCE_LIMIT_S = 3.5
@@ -28,6 +28,7 @@ class EngineView:
         service_s: mean seconds that a request holds a slot, weighted by slots; 0 if nothing was measured yet.
         facts: gauges that every one of them announces; see `common_facts`.
         voices: voices that every one of them speaks with.
+        contract: the contract version that every one of them speaks; 0 while none is ready.
         detail: while none is ready, what the instances that load it are doing.
     """
 
@@ -36,6 +37,7 @@ class EngineView:
     service_s: float = 0.0
     facts: Mapping[str, float] = field(default_factory=dict)
     voices: tuple[str, ...] = ()
+    contract: int = 0
     detail: str = ""
 
     @property
@@ -129,17 +131,20 @@ class FleetTable:
         return changed
 
     def _derive_engines(self) -> dict[str, EngineView]:
-        ready: dict[str, list[EngineStatus]] = {}
+        ready: dict[str, list[tuple[EngineStatus, int]]] = {}
         details: dict[str, list[str]] = {}
         for presence in self.presences:
             for status in presence.engines:
                 detail = _why_not(presence, status)
                 if detail is None:
-                    ready.setdefault(status.engine, []).append(status)
+                    ready.setdefault(status.engine, []).append((status, presence.contract))
                 else:
                     details.setdefault(status.engine, []).append(f"{presence.instance}: {detail}")
         loading = {key: EngineView(detail="; ".join(sorted(lines))) for key, lines in details.items()}
-        return loading | {key: _combine(statuses) for key, statuses in ready.items()}
+        return loading | {
+            key: _combine([status for status, _ in found], min(contract for _, contract in found))
+            for key, found in ready.items()
+        }
 
 
 def _why_not(presence: Presence, status: EngineStatus) -> str | None:
@@ -150,12 +155,10 @@ def _why_not(presence: Presence, status: EngineStatus) -> str | None:
         return status.detail or presence.state
     if status.slots < 1:
         return "no slots"
-    if presence.contract < CONTRACT_VERSION:
-        return f"speaks contract {presence.contract}, {CONTRACT_VERSION} is needed"
     return None
 
 
-def _combine(statuses: list[EngineStatus]) -> EngineView:
+def _combine(statuses: list[EngineStatus], contract: int) -> EngineView:
     measured = [(status.service_s, status.slots) for status in statuses if status.service_s > 0]
     weight = sum(slots for _, slots in measured)
     voices = set.intersection(*(set(status.voices) for status in statuses))
@@ -165,4 +168,5 @@ def _combine(statuses: list[EngineStatus]) -> EngineView:
         service_s=sum(seconds * slots for seconds, slots in measured) / weight if weight else 0.0,
         facts=common_facts(status.facts for status in statuses),
         voices=tuple(sorted(voices)),
+        contract=contract,
     )

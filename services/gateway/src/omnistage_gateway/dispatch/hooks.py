@@ -29,6 +29,7 @@ class Hooks:
         republished: work was published again because its logs were silent: (model).
         hop: a record arrived: (edge, seconds since it was published).
         redone: samples were lost on their way and asked for again: (model).
+        skipped: a record was read past that this version does not know: no argument.
         abandoned: cleaning up after a request failed for good: (model).
     """
 
@@ -39,6 +40,7 @@ class Hooks:
     republished: Callable[[str], None] = _nothing
     hop: Callable[[str, float], None] = _nothing
     redone: Callable[[str], None] = _nothing
+    skipped: Callable[[], None] = _nothing
     abandoned: Callable[[str], None] = _nothing
 
 
@@ -61,5 +63,6 @@ def metrics_hooks(metrics: Metrics) -> Hooks:
         republished=lambda model: metrics.add(names.REPUBLISHED_WORK, model=model),
         hop=lambda edge, seconds: metrics.observe(names.HOP_SECONDS, seconds, edge=edge),
         redone=lambda model: metrics.add(names.REDOS, model=model),
+        skipped=lambda: metrics.add(names.SKIPPED_MESSAGES, via="out"),
         abandoned=lambda model: metrics.add(names.ABANDONED, model=model),
     )

@@ -10,7 +10,17 @@ from typing import Any, Protocol
 import msgspec
 from numpy.typing import NDArray
 
-from omnistage.contracts import AudioDelta, Payload, Record, Redo, TextDelta, TextDone, decode_record, encode
+from omnistage.contracts import (
+    AudioDelta,
+    Payload,
+    Record,
+    Redo,
+    TextDelta,
+    TextDone,
+    UnknownRecord,
+    decode_record,
+    encode,
+)
 from omnistage.errors import BusError, BusUnavailable, OmnistageError, StageFailed, TensorError
 from omnistage.observability import get_logger
 from omnistage.pipelines import Edge
@@ -46,6 +56,7 @@ class OutEdge:
         subject: the log.
         hop: told each record's edge and the seconds since it was published.
         redone: told each time that samples were lost on their way and asked for again.
+        skipped: told of each record of a kind that a later version brought.
         redo_wait_s: how long an answer to that may take.
     """
 
@@ -60,6 +71,7 @@ class OutEdge:
         request_id: str,
         hop: Callable[[str, float], None],
         redone: Callable[[], None] = lambda: None,
+        skipped: Callable[[], None] = lambda: None,
         redo_wait_s: float = REDO_WAIT_S,
     ) -> None:
         self.edge = edge
@@ -70,6 +82,7 @@ class OutEdge:
         self._request_id = request_id
         self._hop = hop
         self._redone = redone
+        self._skipped = skipped
         self._redo_wait_s = redo_wait_s
         self._redos = 0
         self._lost: TensorError | None = None
@@ -183,6 +196,9 @@ class OutEdge:
         return record
 
     async def _event(self, record: Record) -> Event | None:
+        if isinstance(record, UnknownRecord):
+            self._skipped()
+            return None
         if not isinstance(record, self.edge.carries):
             raise StageFailed(
                 f"edge {self.edge.name} does not carry {type(record).__name__}", code="bad_record", stage=self._stage

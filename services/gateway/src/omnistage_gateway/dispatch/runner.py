@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 
 from omnistage.config import ModelSpec
-from omnistage.contracts import encode
+from omnistage.contracts import AnyWork, encode, needed_version
 from omnistage.errors import Cancelled, InvalidRequest, OmnistageError, Unavailable
 from omnistage.observability import Tracing, describe_error, get_logger, inject, names, setup_tracing
 from omnistage.pipelines import Pipeline
@@ -29,6 +29,9 @@ from omnistage_gateway.dispatch.out_edge import REDO_WAIT_S, OutEdge, Plane
 from omnistage_gateway.dispatch.request import Calls, Request
 
 _log = get_logger(__name__)
+
+UPGRADE_RETRY_S = 5.0
+"""When to come back with a request that some instances are too old for: replacing one takes a few seconds."""
 
 
 @dataclass(frozen=True)
@@ -193,8 +196,10 @@ class BusDispatcher:
         self._empty.clear()
         active: _Active | None = None
         try:
-            place = await self._enter(plan, request_id, began)
-            request = self._request(plan, request_id, began)
+            work = _work(plan, request_id)
+            contract = max(plan.pipeline.contract, needed_version(work))
+            place = await self._enter(plan, request_id, began, contract)
+            request = self._request(plan, work, began, contract)
             active = self._active[request_id] = _Active(plan, request, place, began)
             await request.start()
             yield request
@@ -206,7 +211,7 @@ class BusDispatcher:
             if not self._accepted:
                 self._empty.set()
 
-    async def _enter(self, plan: Plan, request_id: str, began: float) -> Place:
+    async def _enter(self, plan: Plan, request_id: str, began: float, contract: int) -> Place:
         if request_id in self._known:
             raise InvalidRequest("a request with this id is running", code="duplicate_request_id")
         route = _route(plan)
@@ -220,6 +225,7 @@ class BusDispatcher:
         )
         self._known.add(request_id)
         try:
+            self._check_versions(ticket.engines, contract)
             with self._tracing.span(names.SPAN_WAIT, {names.ATTR_MODEL: plan.model}):
                 place = await self._admission.enter(ticket)
         except BaseException as error:
@@ -230,8 +236,18 @@ class BusDispatcher:
         self._hooks.waited(plan.model, place.waited_s)
         return place
 
-    def _request(self, plan: Plan, request_id: str, began: float) -> Request:
-        route = _route(plan)
+    def _check_versions(self, engines: Iterable[str], contract: int) -> None:
+        """While stages are being upgraded only that is offered which all their instances understand."""
+        behind = self._fleet.too_old(engines, contract)
+        if behind:
+            raise Unavailable(
+                f"the request needs contract 1.{contract}, and not every instance is upgraded yet ({behind})",
+                code="upgrade_in_progress",
+                retry_after_s=UPGRADE_RETRY_S,
+            )
+
+    def _request(self, plan: Plan, work: AnyWork, began: float, contract: int) -> Request:
+        request_id, route = work.request_id, work.route
         deadline = began + plan.deadline_s
         trace: dict[str, str] = {}
         inject(trace)
@@ -239,6 +255,7 @@ class BusDispatcher:
             deadline=time.time() + deadline - self._clock(),
             tenant=plan.tenant,
             priority=plan.priority,
+            contract=contract,
             gateway=self._fleet.instance,
             trace=trace,
         )
@@ -246,8 +263,7 @@ class BusDispatcher:
         subject = self._bus.subjects.work(entry.service, route[entry.name], request_id)
 
         async def publish() -> None:
-            body = encode(plan.build(request_id, entry.name, route))
-            await self._bus.publish_work(subject, body, meta.to_headers() | sent_now())
+            await self._bus.publish_work(subject, encode(work), meta.to_headers() | sent_now())
 
         async def is_over() -> bool:
             return await self._bucket().get(request_id) is not None
@@ -271,6 +287,7 @@ class BusDispatcher:
                     hop=self._hooks.hop,
                     redo_wait_s=self._limits.redo_wait_s,
                     redone=lambda: self._hooks.redone(plan.model),
+                    skipped=self._hooks.skipped,
                 )
                 for edge in plan.pipeline.outputs()
             ],
@@ -321,6 +338,11 @@ class BusDispatcher:
 def _route(plan: Plan) -> dict[str, str]:
     """Node -> engine key, of the nodes that take part in the plan's pipeline."""
     return {node.name: plan.spec.nodes[node.name] for node in plan.pipeline.stages()}
+
+
+def _work(plan: Plan, request_id: str) -> AnyWork:
+    """The entry node's work item."""
+    return plan.build(request_id, plan.pipeline.entry().destination, _route(plan))
 
 
 def _out(bus: Bus, pipeline: Pipeline, source: str, route: Mapping[str, str], request_id: str, edge: str) -> str:
