@@ -12,12 +12,13 @@ from typing import Any
 
 import nats
 import pytest
+from nats.aio.client import Client
 from nats.js.api import StreamConfig
 
 from omnistage.errors import BusUnavailable, ConfigError
 from omnistage.testing.bus_conformance.steps import MODEL, STAGE, bodies, claimed, eventually, numbered, take, write
 from omnistage.testing.servers import NatsServer, free_port, nats_server
-from omnistage.transport import Bus, BusOptions, Topology, connect
+from omnistage.transport import Bus, BusOptions, Topology, connect, topology
 from omnistage.transport.jetstream import JetStreamBus
 from omnistage.transport.jetstream.log import LIVE_LIMIT
 
@@ -113,6 +114,73 @@ async def test_a_higher_version_is_left_alone(broker: NatsServer, namespace: str
     assert (await js.stream_info(stream)).config.max_msgs == 5
     await opened.close()
     await client.close()
+
+
+async def test_an_older_process_changes_nothing_of_what_a_later_version_has_set_up(
+    broker: NatsServer, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = Topology.of(namespace, [(STAGE, MODEL)])
+    monkeypatch.setattr(topology, "VERSION", topology.VERSION + 1)
+    later = await open_bus(
+        broker, namespace, work_max_msgs=70, ack_wait_s=3.0, log_max_bytes=48 << 20, bucket_max_bytes=3 << 20
+    )
+    await set_up(later, served)
+    client = await nats.connect(broker.url)
+    js = client.jetstream()
+    captured = [served.subjects.everything("work"), f"{namespace}.v1.work-of-later.>"]
+    config = (await js.stream_info(served.subjects.stream("work"))).config
+    config.subjects = captured
+    await js.update_stream(config)
+    before = await configurations(client, namespace)
+    assert len(before) == 7, "four streams, a consumer, a bucket and an object store"
+
+    monkeypatch.setattr(topology, "VERSION", topology.VERSION - 1)
+    older = await open_bus(broker, namespace)
+    await set_up(older, served)
+    assert await configurations(client, namespace) == before
+    await older.publish_work(older.subjects.work(STAGE, MODEL, "r1"), b"x", {})
+    claim = await claimed(await later.work_queue(STAGE, MODEL))
+    assert claim.message.body == b"x", "both work on what is there"
+    await claim.ack()
+    await later.close()
+    await older.close()
+    await client.close()
+
+
+async def test_a_later_version_changes_what_an_older_one_has_set_up(
+    broker: NatsServer, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = Topology.of(namespace, [(STAGE, MODEL)])
+    older = await open_bus(broker, namespace)
+    await set_up(older, served)
+    monkeypatch.setattr(topology, "VERSION", topology.VERSION + 1)
+    later = await open_bus(broker, namespace)
+    await set_up(later, served)
+    client = await nats.connect(broker.url)
+    found = await configurations(client, namespace)
+    assert {config["metadata"]["omnistage-topology"] for config in found.values()} == {str(topology.VERSION)}
+    await later.close()
+    await older.close()
+    await client.close()
+
+
+async def set_up(bus: Bus, served: Topology) -> None:
+    """Everything that a process needs on the broker."""
+    await bus.ensure(served)
+    await bus.key_value("jobs", ttl_s=60)
+    await bus.object_store("voices")
+
+
+async def configurations(client: Client, namespace: str) -> dict[str, dict[str, Any]]:
+    """Of every stream and consumer of a namespace, as the broker has them."""
+    js = client.jetstream()
+    found: dict[str, dict[str, Any]] = {}
+    for info in await js.streams_info():
+        name = info.config.name or ""
+        if namespace in name.lower():
+            found[name] = info.config.as_dict()
+            found |= {f"{name}/{one.name}": one.config.as_dict() for one in await js.consumers_info(name)}
+    return found
 
 
 async def test_somebody_elses_stream_is_not_touched(broker: NatsServer, namespace: str) -> None:

@@ -95,7 +95,7 @@ def consumer(subjects: Subjects, stage: str, model: str, options: BusOptions) ->
         "max_deliver": -1,
         "max_ack_pending": options.max_ack_pending,
         "max_waiting": 4096,
-        "metadata": {VERSION_KEY: str(VERSION)},
+        "metadata": version_metadata(),
     }
     return ConsumerConfig(subjects.stream(WORK), name, body)
 
@@ -117,6 +117,16 @@ def differs(wanted: dict[str, Any], existing: dict[str, Any]) -> bool:
     return False
 
 
+def version_metadata() -> dict[str, str]:
+    """What we write on everything that we configure."""
+    return {VERSION_KEY: str(VERSION)}
+
+
+def is_of_later_version(existing: dict[str, Any]) -> bool:
+    """Whether a later version than ours has configured something on the broker: then it is left as it is."""
+    return version_of(existing) > VERSION
+
+
 def version_of(existing: dict[str, Any]) -> int:
     """Topology version that configured something on the broker; 0 if it does not say."""
     value = (existing.get("metadata") or {}).get(VERSION_KEY, "0")
@@ -133,5 +143,5 @@ def _stream(subjects: Subjects, kind: str, options: BusOptions) -> StreamConfig:
         "allow_direct": True,
         "max_msgs": -1,
         "max_msgs_per_subject": -1,
-        "metadata": {VERSION_KEY: str(VERSION)},
+        "metadata": version_metadata(),
     }

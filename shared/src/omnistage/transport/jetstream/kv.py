@@ -9,7 +9,7 @@ from omnistage.transport.jetstream.connection import Connection
 from omnistage.transport.jetstream.records import read_last
 from omnistage.transport.jetstream.streams import Streams
 from omnistage.transport.options import BusOptions
-from omnistage.transport.topology import StreamConfig, nanoseconds
+from omnistage.transport.topology import StreamConfig, nanoseconds, version_metadata
 
 _DEDUPE_S = 120.0
 
@@ -26,6 +26,7 @@ def bucket_config(bucket: str, ttl_s: float | None, options: BusOptions) -> Stre
         "discard": "new",
         "max_msgs_per_subject": 1,
         "max_bytes": options.bucket_max_bytes,
+        "metadata": version_metadata(),
     }
     if ttl_s is not None:
         age = nanoseconds(ttl_s)

@@ -16,7 +16,7 @@ from omnistage.transport.jetstream.connection import Connection
 from omnistage.transport.jetstream.records import read_all, read_last
 from omnistage.transport.jetstream.streams import Streams
 from omnistage.transport.options import BusOptions
-from omnistage.transport.topology import StreamConfig
+from omnistage.transport.topology import StreamConfig, version_metadata
 
 CHUNK_BYTES = 128 * 1024
 _DIGEST = "SHA-256="
@@ -35,6 +35,7 @@ def objects_config(bucket: str, options: BusOptions) -> StreamConfig:
         "allow_rollup_hdrs": True,
         "discard": "new",
         "max_bytes": options.objects_max_bytes,
+        "metadata": version_metadata(),
     }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from omnistage.errors import ConfigError
 from omnistage.transport.jetstream import wire
 from omnistage.transport.jetstream.connection import Connection
-from omnistage.transport.topology import VERSION, ConsumerConfig, StreamConfig, differs, version_of
+from omnistage.transport.topology import ConsumerConfig, StreamConfig, differs, is_of_later_version
 
 _ROUNDS = 3
 
@@ -86,9 +86,11 @@ class Streams:
             existing = await self.stream_config(name)
             action = "CREATE"
             if existing is not None:
-                if existing["subjects"] != config["subjects"]:
+                if is_of_later_version(existing) and set(config["subjects"]) <= set(existing["subjects"]):
+                    return
+                if not set(existing["subjects"]) <= set(config["subjects"]):
                     raise ConfigError(f"stream {name} belongs to somebody else: it captures {existing['subjects']}")
-                if version_of(existing) > VERSION or not differs(config, existing):
+                if not differs(config, existing):
                     return
                 action = "UPDATE"
                 config = existing | config
@@ -109,7 +111,7 @@ class Streams:
                 raise error.mapped() from error
         else:
             existing = info["config"]
-            if version_of(existing) > VERSION or not differs(config.body, existing):
+            if is_of_later_version(existing) or not differs(config.body, existing):
                 return
         subject = f"$JS.API.CONSUMER.CREATE.{config.stream}.{config.name}.{config.body['filter_subject']}"
         try:
