@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from omnistage.contracts import CONTRACT_VERSION
+from omnistage.contracts import FIRST_VERSION
 from omnistage.runtime.meta import Meta, seconds_since_sent, sent_now
 
 
@@ -38,7 +38,7 @@ def test_an_older_gateway_says_nothing_about_streams() -> None:
 def test_what_is_left_out_has_a_default() -> None:
     meta = Meta.from_headers({}, default_deadline_s=10)
     assert 9 < meta.remaining_s <= 10
-    assert (meta.tenant, meta.priority, meta.contract) == ("anonymous", "interactive", CONTRACT_VERSION)
+    assert (meta.tenant, meta.priority, meta.contract) == ("anonymous", "interactive", FIRST_VERSION)
 
 
 @pytest.mark.parametrize("headers", [{"omni-deadline": "soon"}, {"omni-contract": "one"}])

@@ -84,7 +84,10 @@ def decode_work(body: bytes) -> AnyWork:
 
 
 def decode_record(body: bytes) -> ReadRecord:
-    """Read a record of a feed or out log; one of a later version's kind is an UnknownRecord. Raises as `decode_work`."""
+    """Read a record of a feed or out log; a kind that a later version brought becomes an UnknownRecord.
+
+    Raises as `decode_work`.
+    """
     try:
         return _read(_record, body)
     except msgspec.ValidationError:
@@ -148,6 +151,7 @@ __all__ = [
     "TextDelta",
     "TextDone",
     "TokenLogprob",
+    "UnknownRecord",
     "VoiceReference",
     "Work",
     "decode_control",
