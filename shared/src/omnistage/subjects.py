@@ -1,7 +1,7 @@
 """The only place where a subject string is built or parsed.
 
 Grammar: <ns>.v1.<class>.<stage>.<model>.<request_id>[.<edge>], tokens of [a-z0-9_-].
-For control, <stage> is the kind of receiver ("request", "instance" or "presence") and <model> a service or "all".
+For control, <stage> is the kind of receiver ("request", "instance", "presence" …) and <model> a service or "all".
 """
 
 from __future__ import annotations
@@ -95,6 +95,10 @@ class Subjects:
 
     def presences(self) -> str:
         return self._join(CTL, "presence", "*", "*")
+
+    def promises(self) -> str:
+        """What gateways tell one another about whom they have refused."""
+        return self._join(CTL, "promises", "gateway", "all")
 
     def stream(self, kind: str) -> str:
         """Name of the JetStream stream of a class, e.g. OMNI_WORK."""

@@ -24,7 +24,18 @@ from omnistage.contracts.common import (
     Work,
     payload_nbytes,
 )
-from omnistage.contracts.control import Cancel, Control, Drain, EngineStatus, Forget, Ping, Presence, Redo
+from omnistage.contracts.control import (
+    Cancel,
+    Control,
+    Drain,
+    EngineStatus,
+    Forget,
+    Ping,
+    Presence,
+    Promise,
+    Promises,
+    Redo,
+)
 from omnistage.contracts.output import AudioDelta, FinishReason, TextDelta, TextDone, TokenLogprob
 from omnistage.contracts.talker import (
     SpeakText,
@@ -137,6 +148,8 @@ __all__ = [
     "Payload",
     "Ping",
     "Presence",
+    "Promise",
+    "Promises",
     "ReadRecord",
     "Record",
     "Redo",

@@ -95,4 +95,31 @@ class Presence(Message, frozen=True, kw_only=True, omit_defaults=True, tag="pres
     locality: str = ""
 
 
-Control = Cancel | Forget | Redo | Ping | Drain | Presence
+class Promise(Message, frozen=True, kw_only=True, omit_defaults=True):
+    """A client that was refused may come back at a certain time, and room is kept for it then.
+
+    Attributes:
+        key: what it is recognized by; tells nothing about it.
+        in_s: seconds from now until that time.
+        engines: the engines on its request's route.
+    """
+
+    key: str
+    in_s: float
+    engines: tuple[str, ...]
+
+
+class Promises(Message, frozen=True, kw_only=True, omit_defaults=True, tag="promises"):
+    """A gateway tells the other gateways what it has promised, and whose promises are used up.
+
+    Attributes:
+        gateway: its instance name.
+        claimed: keys of clients that have come, whoever promised it to them.
+    """
+
+    gateway: str
+    booked: tuple[Promise, ...] = ()
+    claimed: tuple[str, ...] = ()
+
+
+Control = Cancel | Forget | Redo | Ping | Drain | Presence | Promises

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from omnistage.errors import DeadlineExceeded, OmnistageError, RateLimited, Unavailable
-from omnistage_gateway.dispatch.bookings import Bookings
+from omnistage_gateway.dispatch.bookings import Bookings, Others
 from omnistage_gateway.dispatch.shares import Shares
 
 _SMOOTHING = 0.1
@@ -104,14 +104,23 @@ class Step:
 
 
 class Line:
-    """The line of one gateway."""
+    """The line of one gateway.
 
-    def __init__(self, supply: Supply, limits: LineLimits, clock: Callable[[], float]) -> None:
+    Args:
+        supply: what there is of engines.
+        limits: how long it may get.
+        clock: monotonic seconds.
+        others: the other gateways, which are told of promises.
+    """
+
+    def __init__(
+        self, supply: Supply, limits: LineLimits, clock: Callable[[], float], others: Others | None = None
+    ) -> None:
         self._supply = supply
         self._limits = limits
         self._clock = clock
         self._shares = Shares(limits.weights)
-        self._bookings = Bookings(clock)
+        self.bookings = Bookings(clock, others)
         self._hold_s: dict[str, float] = {}
         self._waiting: dict[Ticket, None] = {}
         self._by_tenant: Counter[str] = Counter()
@@ -138,7 +147,7 @@ class Line:
             Unavailable: the line is full, or too long for the request's deadline, or for anybody; or what is free
                 was promised to others.
         """
-        self._bookings.expire()
+        self.bookings.expire()
         wait_s = self.expected_wait_s(ticket)
         ticket.entered = self._clock()
         if self._by_tenant[ticket.tenant] >= self._limits.per_tenant:
@@ -153,7 +162,7 @@ class Line:
                 f"the line is about {wait_s:.0f} s long, longer than the request may take",
                 retry_after_s=self._promise_s(ticket, wait_s),
             )
-        if not self._bookings.claim(ticket.key) and (wait_s > self._limits.wait_s or self._is_promised(ticket)):
+        if not self.bookings.claim(ticket.key) and (wait_s > self._limits.wait_s or self._is_promised(ticket)):
             raise Unavailable("everything is busy", retry_after_s=self._promise_s(ticket, wait_s))
         if not self._by_tenant[ticket.tenant]:
             self._shares.arrive(ticket.tenant)
@@ -212,29 +221,29 @@ class Line:
     def _is_promised(self, ticket: Ticket) -> bool:
         """Whether what is free on the request's route was promised to others who are to come back before a request
         that started now would be done."""
-        if not len(self._bookings):
+        if not len(self.bookings):
             return False
         waiting = Counter(engine for other in self._waiting for engine in other.engines)
         return any(
             self._supply.capacity(engine) - self._held[engine] - waiting[engine]
-            <= self._bookings.reserved(engine, self._service_s(engine))
+            <= self.bookings.reserved(engine, self._service_s(engine))
             for engine in ticket.engines
         )
 
     def _promise_s(self, ticket: Ticket, wait_s: float) -> float:
         """Seconds after which a refused request may come back; room is kept for it then."""
-        if (promised_s := self._bookings.wait_s(ticket.key)) is not None:
+        if (promised_s := self.bookings.wait_s(ticket.key)) is not None:
             return _retry_s(promised_s)
         paces = [
             self._service_s(engine) / capacity
             for engine in ticket.engines
             if (capacity := self._supply.capacity(engine)) > 0
         ]
-        others = (self._bookings.tenants() | set(self._by_tenant) | set(self._running)) - {ticket.tenant}
+        others = (self.bookings.tenants() | set(self._by_tenant) | set(self._running)) - {ticket.tenant}
         weight = self._shares.weight(ticket.tenant)
         share = weight / (weight + sum(map(self._shares.weight, others)))
         spacing_s = max(paces, default=0.0) / share
-        return self._bookings.book(ticket.key, ticket.tenant, ticket.engines, wait_s, spacing_s)
+        return self.bookings.book(ticket.key, ticket.tenant, ticket.engines, wait_s, spacing_s)
 
     def _ahead(self, engine: str, ticket: Ticket) -> int:
         """Waiting requests that use the engine and would start first: the tenant's own, and of each other tenant no

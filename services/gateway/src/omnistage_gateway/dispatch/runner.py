@@ -26,6 +26,7 @@ from omnistage_gateway.dispatch.hooks import Hooks, Kind
 from omnistage_gateway.dispatch.interface import Plan, Running
 from omnistage_gateway.dispatch.line import Line, LineLimits, Ticket
 from omnistage_gateway.dispatch.out_edge import REDO_WAIT_S, OutEdge, Plane
+from omnistage_gateway.dispatch.promises import SharedPromises
 from omnistage_gateway.dispatch.request import Calls, Request
 
 _log = get_logger(__name__)
@@ -95,7 +96,9 @@ class BusDispatcher:
         self._hooks = hooks or Hooks()
         self._tracing = tracing or setup_tracing("gateway", "", "", None)
         self._clock = clock
-        self._admission = Admission(Line(fleet, self._limits.line, clock), clock)
+        self._promises = SharedPromises(bus, fleet, clock)
+        self._line = Line(fleet, self._limits.line, clock, self._promises)
+        self._admission = Admission(self._line, clock)
         self._known: set[str] = set()
         self._active: dict[str, _Active] = {}
         self._endings = TaskBag("ending", on_error=self._ending_failed)
@@ -113,6 +116,7 @@ class BusDispatcher:
         """
         self._tombstones = await self._bus.key_value(REQUESTS_BUCKET, ttl_s=TOMBSTONE_TTL_S)
         self._fleet.on_change(self._admission.wake)
+        await self._promises.start(self._line.bookings)
         await self._fleet.start()
 
     def refuse(self) -> None:
@@ -138,6 +142,7 @@ class BusDispatcher:
             self._retire(active)
         await self._endings.wait(3 * self._limits.clear_s)
         await self._endings.close()
+        await self._promises.close()
         await self._fleet.close()
 
     def cancelled(self, request_id: str) -> None:
