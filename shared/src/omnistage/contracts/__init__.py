@@ -110,8 +110,8 @@ def decode_record(body: bytes) -> ReadRecord:
 
 def _later_kind(body: bytes) -> UnknownRecord | None:
     try:
-        record = _unknown_record.decode(body)
-    except msgspec.ValidationError:
+        record = _read(_unknown_record, body)
+    except msgspec.MsgspecError:
         return None
     return record if record.kind not in _TAGS else None
 
