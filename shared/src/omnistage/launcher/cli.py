@@ -21,6 +21,7 @@ from omnistage.launcher.control import ask
 from omnistage.launcher.display import display_for
 from omnistage.launcher.faults import LauncherError
 from omnistage.launcher.folder import DataFolder
+from omnistage.launcher.internal import BUS_PORT, TENSOR_PORT, Internal, environment_lines
 from omnistage.launcher.models_check import explain
 from omnistage.launcher.parity import compare_with_reference
 from omnistage.launcher.say import address_given, format_of
@@ -90,6 +91,19 @@ def up(
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Say only when it is ready, and what went wrong.")
     ] = False,
+    internal_host: Annotated[
+        str,
+        typer.Option(
+            envvar="OMNISTAGE_INTERNAL_HOST",
+            help="Address of this machine at which services on other hosts reach broker and tensor server.",
+        ),
+    ] = "",
+    bus_port: Annotated[
+        int, typer.Option(min=0, max=65535, help="The broker's port there; 0 takes a free one.")
+    ] = BUS_PORT,
+    tensor_port: Annotated[
+        int, typer.Option(min=0, max=65535, help="The tensor server's port there; 0 takes a free one.")
+    ] = TENSOR_PORT,
 ) -> None:
     """Start the system: broker, tensor server and all services that the models need.
 
@@ -98,7 +112,8 @@ def up(
     is started again. Exits with 1 if something cannot start.
     """
     files = tuple(Path(part) for value in models or [] for part in value.split(",") if part)
-    options = UpOptions(host, port, files, data, parse_scale(scale or []), timeout, quiet)
+    internal = Internal(internal_host, bus_port, tensor_port)
+    options = UpOptions(host, port, files, data, parse_scale(scale or []), timeout, quiet, internal)
     display = display_for(Console(), quiet=quiet)
     if detach:
         arguments = [argument for argument in sys.argv[1:] if argument not in ("--detach", "-d")]
@@ -140,6 +155,15 @@ def status(
                 time.sleep(_STATUS_EVERY_S)
     except KeyboardInterrupt:
         return
+
+
+@app.command()
+def environment(data: Data = _DATA) -> None:
+    """Print what a service on another host must be told, as lines of an environment file. They hold a password.
+
+    For a system that was started with --internal-host.
+    """
+    print("\n".join(environment_lines(read_state(DataFolder(data.resolve())))))
 
 
 @app.command()

@@ -1,24 +1,27 @@
 """The broker and the tensor server as children: their configuration, and how to see that they answer.
 
-Both listen on this machine only. The broker has a random port, chosen by itself at its first start and kept when it
-is restarted, and a new random password at each start of the system: nothing outlives a run, so nothing needs to know
-it again. The tensor server has no port at all but a Unix socket (half the time of TCP per MiB) in a private folder.
+Both listen on this machine only, unless other hosts take part. The broker has a random port then, chosen by itself at
+its first start and kept when it is restarted, and a new random password at each start of the system: nothing outlives a
+run, so nothing needs to know it again. The tensor server has no port at all but a Unix socket (half the time of TCP per
+MiB) in a private folder; for other hosts it has a port besides.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import secrets
 import shutil
 import sysconfig
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import quote
 
 from omnistage.launcher.faults import LauncherError
 from omnistage.launcher.folder import DataFolder
+from omnistage.launcher.internal import THIS_MACHINE, Internal, bracketed, redis_url
+from omnistage.launcher.listening import free_port
 from omnistage.launcher.process import ChildSpec
-from omnistage.launcher.settings import server_environment
+from omnistage.launcher.settings import server_environment, server_password
 
 BROKER_USER = "omnistage"
 
@@ -26,6 +29,9 @@ _MIB = 1 << 20
 _MAX_PAYLOAD_BYTES = _MIB
 _FILE_STORE_BYTES = 4096 * _MIB
 _MEMORY_STORE_BYTES = 64 * _MIB
+_PING_INTERVAL_S, _PINGS_UNANSWERED = 2, 2
+"""A client whose network was cut is forgotten after six seconds: until then its waiting claims swallow work, which is
+delivered again only after the claim's silence."""
 
 
 @dataclass
@@ -33,12 +39,21 @@ class Broker:
     """nats-server with JetStream, its store in the data folder."""
 
     folder: DataFolder
-    password: str = field(default_factory=lambda: secrets.token_urlsafe(24), repr=False)
+    internal: Internal = THIS_MACHINE
+    password: str = field(default_factory=server_password, repr=False)
     port: int = -1
+
+    def __post_init__(self) -> None:
+        if self.internal.host and self.port < 0:
+            self.port = self.internal.bus_port or -1
+
+    @property
+    def host(self) -> str:
+        return self.internal.host or "127.0.0.1"
 
     @property
     def url(self) -> str:
-        return f"nats://127.0.0.1:{self.port}"
+        return f"nats://{bracketed(self.host)}:{self.port}"
 
     def spec(self) -> ChildSpec:
         """Write the configuration and say how to start it."""
@@ -52,7 +67,7 @@ class Broker:
         """Whether it greets; learns the port on the way."""
         if self.port < 0:
             self._learn_port()
-        return self.port > 0 and await _greeting("127.0.0.1", self.port)
+        return self.port > 0 and await _greeting(self.host, self.port)
 
     def _learn_port(self) -> None:
         for ports in self.folder.run.glob("*.ports"):
@@ -66,7 +81,9 @@ class Broker:
         store, run = json.dumps(str(self.folder.nats)), json.dumps(str(self.folder.run))
         return f"""\
 server_name: omnistage
-listen: "127.0.0.1:{self.port}"
+listen: "{bracketed(self.host)}:{self.port}"
+ping_interval: "{_PING_INTERVAL_S}s"
+ping_max: {_PINGS_UNANSWERED}
 ports_file_dir: {run}
 max_payload: {_MAX_PAYLOAD_BYTES}
 authorization {{ user: {BROKER_USER}, password: {json.dumps(self.password)} }}
@@ -83,7 +100,12 @@ class TensorServer:
     """A Redis-protocol server: nothing on disk, and nothing ever evicted (an evicted tensor would be a lost chunk)."""
 
     folder: DataFolder
+    internal: Internal = THIS_MACHINE
+    password: str = field(default="", repr=False)
     max_mb: int = 512
+
+    def __post_init__(self) -> None:
+        self.port = 0 if not self.internal.host else self.internal.tensor_port or free_port()
 
     @property
     def socket(self) -> Path:
@@ -91,12 +113,21 @@ class TensorServer:
 
     @property
     def url(self) -> str:
-        return f"unix://{self.socket}"
+        user = f":{quote(self.password, safe='')}@" if self.port else ""
+        return f"unix://{user}{self.socket}"
+
+    @property
+    def far_url(self) -> str:
+        """How services on other hosts reach it; empty if they do not."""
+        return redis_url(self.internal.host, self.port, self.password) if self.port else ""
 
     def spec(self) -> ChildSpec:
+        """Write the configuration and say how to start it."""
         self.socket.unlink(missing_ok=True)
+        config = self.folder.run / "tensors.conf"
+        config.touch(mode=0o600)
+        config.write_text(self._access(), encoding="utf-8")
         options = {
-            "port": "0",
             "unixsocket": str(self.socket),
             "unixsocketperm": "700",
             "maxmemory": f"{self.max_mb}mb",
@@ -107,21 +138,27 @@ class TensorServer:
             "dir": str(self.folder.run),
         }
         arguments = [part for name, value in options.items() for part in (f"--{name}", value)]
-        return ChildSpec((_valkey_server(), *arguments), server_environment(self.folder), "tensors")
+        return ChildSpec((_valkey_server(), str(config), *arguments), server_environment(self.folder), "tensors")
 
     async def answers(self) -> bool:
-        """Whether it answers a PING."""
+        """Whether it answers a PING, be it that it wants a password first."""
         try:
             reader, writer = await asyncio.open_unix_connection(self.socket)
         except OSError:
             return False
         try:
             writer.write(b"PING\r\n")
-            return (await reader.readline()).startswith(b"+PONG")
+            return (await reader.readline()).startswith((b"+PONG", b"-NOAUTH"))
         except OSError:
             return False
         finally:
             writer.close()
+
+    def _access(self) -> str:
+        """Lines that must not be seen in the process table."""
+        if not self.port:
+            return "port 0\n"
+        return f"bind {self.internal.host}\nport {self.port}\nrequirepass {json.dumps(self.password)}\n"
 
 
 async def _greeting(host: str, port: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Mapping
 
 from omnistage.config.settings import PREFIX, ServiceSettings
@@ -11,8 +12,14 @@ from omnistage.launcher.folder import MARK, DataFolder
 
 _COMMON = {PREFIX + name.upper() for name in ServiceSettings.model_fields}
 
-_OWN = {PREFIX + name for name in ("PORT", "HOST", "DATA", "MODELS")}
+_OWN = {PREFIX + name for name in ("PORT", "HOST", "DATA", "MODELS", "INTERNAL_HOST")}
 """Options of the launcher itself; it hands on what concerns a service."""
+
+
+def server_password() -> str:
+    """Of the broker and the tensor server: what the environment says, so that it stays the same for other hosts, else
+    a new one."""
+    return os.environ.get(PREFIX + "BUS_PASSWORD") or secrets.token_urlsafe(24)
 
 
 def server_environment(folder: DataFolder) -> dict[str, str]:

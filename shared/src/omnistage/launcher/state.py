@@ -24,6 +24,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
         control: path of the launcher's control socket.
         bus_url, bus_user, bus_password: the broker.
         redis_url: the tensor server.
+        tensors_url: the tensor server as other hosts reach it; empty if none does.
         models: the models file and its overlays.
     """
 
@@ -39,6 +40,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     redis_url: str
     arena: str
     models: tuple[str, ...]
+    tensors_url: str = ""
 
 
 def write_state(folder: DataFolder, state: State) -> None:

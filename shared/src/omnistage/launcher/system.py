@@ -26,6 +26,7 @@ from omnistage.launcher.display import Display
 from omnistage.launcher.faults import StartFailed
 from omnistage.launcher.fleet import Fleet
 from omnistage.launcher.folder import DataFolder
+from omnistage.launcher.internal import THIS_MACHINE, Internal
 from omnistage.launcher.listening import address_of
 from omnistage.launcher.logs import tail
 from omnistage.launcher.process import ChildSpec
@@ -33,7 +34,7 @@ from omnistage.launcher.reaper import Reaper
 from omnistage.launcher.report import report
 from omnistage.launcher.servers import BROKER_USER, Broker, TensorServer
 from omnistage.launcher.state import State, write_state
-from omnistage.launcher.supervisor import Slot, Supervisor
+from omnistage.launcher.supervisor import RestartPolicy, Slot, Supervisor
 from omnistage.transport import Bus
 from omnistage.transport.connect import connect
 
@@ -42,6 +43,8 @@ SERVICE_GRACE_S = 3.0
 SERVER_GRACE_S = 0.75
 _SERVER_START_S = 20.0
 _SERVER_LOOK_S = 0.02
+_SERVER_RESTARTS = RestartPolicy(longest_delay_s=1.0)
+"""All requests wait while a server is away."""
 _LOOK_S = 0.2
 _LEAVE_S = 0.5
 _SCALE_DOWN_S = 35.0
@@ -58,12 +61,14 @@ class Plan:
         files: the models file and its overlays; empty for the default one.
         counts: instances of each service, the gateway included.
         ready_s: how long every model may take to become ready.
+        internal: where the servers listen for services on other hosts.
     """
 
     models: ModelsFile
     files: tuple[Path, ...]
     counts: Mapping[str, int]
     ready_s: float
+    internal: Internal = THIS_MACHINE
 
 
 class System:
@@ -96,13 +101,14 @@ class System:
             StartFailed: a process could not start, or not everything was ready in time.
         """
         async with AsyncExitStack() as stack:
-            broker, tensors = Broker(self._folder), TensorServer(self._folder)
+            broker = Broker(self._folder, self._plan.internal)
+            tensors = TensorServer(self._folder, self._plan.internal, broker.password)
             await self._start_server("nats", broker.spec, broker.answers)
             await self._start_server("tensors", tensors.spec, tensors.answers)
             self._deployment = self._deploy(broker, tensors)
             control = str(self._folder.sockets / "control.sock")
             await stack.enter_async_context(serve_control(control, self._operations()))
-            write_state(self._folder, self._state(self._deployment, control))
+            write_state(self._folder, self._state(self._deployment, control, tensors.far_url))
             bus = await connect(broker.url, NAMESPACE, name="launcher", user=BROKER_USER, password=broker.password)
             stack.push_async_callback(_leave, bus)
             self._reaper = Reaper(bus)
@@ -181,7 +187,7 @@ class System:
     async def _start_server(
         self, name: str, make: Callable[[], ChildSpec], answers: Callable[[], Awaitable[bool]]
     ) -> None:
-        slot = self._supervisor.start(name, name, make, speaks=False)
+        slot = self._supervisor.start(name, name, make, speaks=False, policy=_SERVER_RESTARTS)
         self._servers.append(slot)
         self._show()
         deadline = time.monotonic() + _SERVER_START_S
@@ -211,7 +217,7 @@ class System:
             arena_mb=arena_mb(self._folder, self._plan.counts),
         )
 
-    def _state(self, deployment: Deployment, control: str) -> State:
+    def _state(self, deployment: Deployment, control: str, tensors_url: str) -> State:
         return State(
             pid=os.getpid(),
             started=time.time(),
@@ -225,6 +231,7 @@ class System:
             redis_url=deployment.redis_url,
             arena=str(self._folder.arena),
             models=tuple(str(path) for path in deployment.models),
+            tensors_url=tensors_url,
         )
 
     def _start(self, service: str, number: int) -> Slot:

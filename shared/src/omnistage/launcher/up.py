@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from omnistage.config import load_models
@@ -22,6 +22,7 @@ from omnistage.launcher.display import Display
 from omnistage.launcher.examples import examples, ready_line
 from omnistage.launcher.faults import LauncherError, StartFailed
 from omnistage.launcher.folder import DataFolder
+from omnistage.launcher.internal import THIS_MACHINE, Internal, internal_address
 from omnistage.launcher.listening import listen
 from omnistage.launcher.logs import mark_run
 from omnistage.launcher.models_check import explain
@@ -45,6 +46,7 @@ class UpOptions:
     scale: Mapping[str, int] = field(default_factory=dict)
     ready_s: float = 300.0
     quiet: bool = False
+    internal: Internal = THIS_MACHINE
 
 
 def up(options: UpOptions, display: Display) -> None:
@@ -73,7 +75,10 @@ def _plan(options: UpOptions) -> Plan:
     counts = instance_counts(models, options.scale)
     if faults := explain(models).faults:
         raise ConfigError("; ".join(faults))
-    return Plan(models, files, counts, options.ready_s)
+    internal = options.internal
+    if internal.host:
+        internal = replace(internal, host=internal_address(internal.host))
+    return Plan(models, files, counts, options.ready_s, internal)
 
 
 async def _run(
