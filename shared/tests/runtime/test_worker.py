@@ -25,6 +25,7 @@ from omnistage.contracts import (
 )
 from omnistage.errors import InvalidRequest, QueueFull
 from omnistage.observability import Metrics, names, setup_tracing
+from omnistage.runtime import patience
 from omnistage.runtime.context import REQUESTS_BUCKET, RequestContext
 from omnistage.runtime.engines import HostedEngine, Loaded
 from omnistage.runtime.meta import Meta
@@ -32,7 +33,7 @@ from omnistage.runtime.neighbours import Neighbours
 from omnistage.runtime.telemetry import Telemetry
 from omnistage.runtime.worker import Handler, Worker
 from omnistage.tensors.plane import memory_plane
-from omnistage.transport import Bus
+from omnistage.transport import Bus, BusOptions
 from omnistage.transport.memory import MemoryBroker, MemoryBus
 from omnistage.transport.topology import Topology
 
@@ -97,8 +98,10 @@ class Stage:
 
 
 @asynccontextmanager
-async def stage(handler: Handler, broker: MemoryBroker | None = None, name: str = "one") -> AsyncIterator[Stage]:
-    bus = MemoryBus(broker or MemoryBroker(), "t")
+async def stage(
+    handler: Handler, broker: MemoryBroker | None = None, name: str = "one", options: BusOptions | None = None
+) -> AsyncIterator[Stage]:
+    bus = MemoryBus(broker or MemoryBroker(), "t", options)
     await bus.ensure(Topology.of("t", [("thinker", "m")]))
     metrics = Metrics("thinker", name)
     worker = Worker(
@@ -169,6 +172,38 @@ async def test_an_error_ends_the_log_as_itself(error: Exception, status: int, pa
         assert "secret" not in last.failure.message
         await one.submit("next")
         assert isinstance((await one.ended("next"))[-1], Failed)
+
+
+async def test_a_writer_waits_for_room_in_a_full_log_stream() -> None:
+    began = asyncio.Event()
+
+    async def handler(context: RequestContext[Any], _work: Any) -> None:
+        began.set()
+        await say(context, "a" * 200, "b" * 200)
+        await context.output("gateway").finish()
+
+    async with stage(handler, options=BusOptions(log_max_bytes=900)) as one:
+        other = one.subject("other")
+        await one.bus.append(other, b"x" * 500, {}, expected=0)
+        await one.submit("r")
+        await began.wait()
+        await asyncio.sleep(0.2)
+        assert one.worker.running == ("r",)
+        await one.bus.purge_request("other")
+        assert words(await one.ended("r")) == ["a" * 200, "b" * 200]
+
+
+async def test_a_request_that_finds_no_room_ends_in_the_room_that_it_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "ROOM_S", 0.15)
+
+    async def handler(context: RequestContext[Any], _work: Any) -> None:
+        await say(context, *(["a" * 200] * 9))
+
+    async with stage(handler, options=BusOptions(log_max_bytes=900)) as one:
+        await one.submit("r")
+        (last,) = await one.ended("r")
+        assert isinstance(last, Failed)
+        assert (last.failure.code, last.failure.status, last.failure.retryable) == ("queue_full", 503, True)
 
 
 async def test_a_handler_that_forgets_an_end_is_a_failure() -> None:

@@ -14,7 +14,7 @@ from omnistage.pipelines import GATEWAY, Edge, Pipeline, pipeline
 from omnistage.runtime.edges import EdgeReader, EdgeWriter
 from omnistage.runtime.meta import Meta
 from omnistage.runtime.neighbours import Neighbours
-from omnistage.runtime.patience import patiently
+from omnistage.runtime.patience import patiently, with_room
 from omnistage.runtime.tasks import together
 from omnistage.runtime.telemetry import Telemetry, trace_headers
 from omnistage.tensors import Array
@@ -115,6 +115,7 @@ class RequestContext(Generic[E]):
             idle_s=self._input_idle_s,
             arrived=self._telemetry.hop,
             skipped=lambda: self._telemetry.skipped("feed"),
+            carries=edge.carries,
         )
         await reader.open()
         return reader
@@ -135,7 +136,8 @@ class RequestContext(Generic[E]):
         node = self._graph.node(work.node)
         subject = self._bus.subjects.work(node.service, work.route[work.node], work.request_id)
         meta = replace(self.meta, contract=max(self.meta.contract, needed_version(work)))
-        await patiently(lambda: self._bus.publish_work(subject, encode(work), trace_headers(meta)))
+        headers = trace_headers(meta)
+        await patiently(lambda: with_room(lambda: self._bus.publish_work(subject, encode(work), headers)))
         self._started.add(work.node)
 
     async def pack(self, array: Array, destination: str) -> Payload:

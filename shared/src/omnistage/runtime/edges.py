@@ -22,16 +22,23 @@ from omnistage.contracts import (
     encode,
 )
 from omnistage.errors import BusUnavailable, Fenced, InputStarved, StageFailed
+from omnistage.runtime.broken import Broken, bury, check_record
 from omnistage.runtime.failures import to_error
 from omnistage.runtime.history import EdgeHistory
 from omnistage.runtime.meta import Meta, sent_now
-from omnistage.runtime.patience import patiently
-from omnistage.transport import Bus, Log
+from omnistage.runtime.patience import patiently, with_room
+from omnistage.transport import Bus, Log, Message
 
 _OPEN_ATTEMPTS = 8
 
 MAX_REDOS = 3
 """How often a reader has lost payloads written again."""
+
+BAD_RECORD = "bad_record"
+"""Code of the failure of an edge in whose log something broken lies."""
+
+_ALWAYS = (Opened, Released, End, Failed, UnknownRecord)
+"""What any edge may hold beside its data."""
 
 RecordT = TypeVar("RecordT", bound=Record)
 
@@ -79,7 +86,7 @@ class EdgeWriter:
 
     async def _recall(self, redo_from: int | None) -> None:
         messages = await self._bus.read(self._subject)
-        history = EdgeHistory.of(decode_record(message.body) for message in messages)
+        history = EdgeHistory.of([_read(message, self._request_id, self.edge) for message in messages])
         if redo_from is not None:
             history.rewind(redo_from)
         self._last = messages[-1].sequence if messages else 0
@@ -94,6 +101,7 @@ class EdgeWriter:
 
         Raises:
             Fenced: another holder has taken over, or the request is gone: stop without a word.
+            QueueFull: the log stream has had no room for a while.
         """
         await self._append(self._record(kind, **fields))
         self._count += 1
@@ -105,8 +113,18 @@ class EdgeWriter:
             await self._append(self._record(End, count=self._count))
             self.finished = True
 
-    async def fail(self, failure: Failure) -> None:
-        """Append an error as the end. Idempotent."""
+    async def fail(self, failure: Failure, *, purged: bool = False) -> None:
+        """Append an error as the end. Idempotent.
+
+        Args:
+            purged: the log was emptied before; the error is all that it will hold.
+
+        Raises:
+            Fenced: as for `send`.
+            QueueFull: there is no room even for this.
+        """
+        if purged:
+            self._last, self.finished = 0, False
         if not self.finished:
             await self._append(self._record(Failed, failure=failure))
             self.finished = True
@@ -127,7 +145,9 @@ class EdgeWriter:
         body, headers = encode(record), {**self._headers, **sent_now()}
         while True:
             try:
-                self._last = await self._bus.append(self._subject, body, headers, expected=self._last)
+                self._last = await with_room(
+                    lambda: self._bus.append(self._subject, body, headers, expected=self._last)
+                )
             except BusUnavailable:
                 stored = await patiently(lambda: self._bus.read(self._subject, after=self._last))
                 if not stored:
@@ -155,8 +175,10 @@ class EdgeReader:
         idle_s: float,
         arrived: Callable[[str, Mapping[str, str]], None] = lambda edge, headers: None,
         skipped: Callable[[], None] = lambda: None,
+        carries: tuple[type[Record], ...] | None = None,
     ) -> None:
         self.edge = edge
+        self._carries = carries
         self._arrived = arrived
         self._skipped = skipped
         self._asked = 0
@@ -202,7 +224,7 @@ class EdgeReader:
                 except TimeoutError:
                     raise InputStarved(f"nothing came over edge {self.edge} for {self._idle_s:g} s") from None
                 self._arrived(self.edge, message.headers)
-                record = self._order.accept(self._read(message.body))
+                record = self._order.accept(await self._checked(message))
                 if isinstance(record, UnknownRecord):
                     self._skipped()
                 elif record is not None:
@@ -212,11 +234,28 @@ class EdgeReader:
         finally:
             await self.close()
 
-    def _read(self, body: bytes) -> ReadRecord:
+    async def _checked(self, message: Message) -> ReadRecord:
+        """The record; one that is broken ends the edge, and is kept in class dead for people."""
         try:
-            return decode_record(body)
-        except msgspec.MsgspecError as error:
-            raise StageFailed(f"a record of edge {self.edge} cannot be read", code="bad_record") from error
+            record = _read(message, self._request_id, self.edge)
+            if self._carries is not None and not isinstance(record, (*self._carries, *_ALWAYS)):
+                raise StageFailed(f"edge {self.edge} does not carry {type(record).__name__}", code=BAD_RECORD)
+        except StageFailed as error:
+            self._skipped()
+            await bury(self._bus, message, error.message)
+            raise
+        return record
+
+
+def _read(message: Message, request_id: str, edge: str) -> ReadRecord:
+    try:
+        record = decode_record(message.body)
+        check_record(record, request_id, edge)
+    except msgspec.MsgspecError as error:
+        raise StageFailed(f"a record of edge {edge} cannot be read", code=BAD_RECORD) from error
+    except Broken as error:
+        raise StageFailed(f"{error} (edge {edge})", code=BAD_RECORD) from error
+    return record
 
 
 class EdgeOrder:

@@ -1,4 +1,4 @@
-"""Waiting for a server that is away."""
+"""Waiting for a server that is away, and for room on a full one."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from omnistage.errors import BusUnavailable, OmnistageError
+from omnistage.errors import BusUnavailable, OmnistageError, QueueFull
 
 T = TypeVar("T")
+
+ROOM_S = 5.0
+"""A full broker is waited for so long: every request that ends meanwhile makes room."""
 
 _PAUSE_S = 0.1
 
@@ -22,4 +25,20 @@ async def patiently(call: Callable[[], Awaitable[T]], away: type[OmnistageError]
         try:
             return await call()
         except away:
+            await asyncio.sleep(_PAUSE_S)
+
+
+async def with_room(call: Callable[[], Awaitable[T]]) -> T:
+    """The result of a bus call, after a short wait if the broker is full.
+
+    Raises:
+        QueueFull: it was full all the time.
+    """
+    end = asyncio.get_running_loop().time() + ROOM_S
+    while True:
+        try:
+            return await call()
+        except QueueFull:
+            if asyncio.get_running_loop().time() >= end:
+                raise
             await asyncio.sleep(_PAUSE_S)

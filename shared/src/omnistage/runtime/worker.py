@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from omnistage.contracts import CONTRACT_VERSION, Work, decode_work
+from omnistage.contracts import CONTRACT_VERSION, Failure, Work, decode_work
 from omnistage.errors import (
     BusError,
     Cancelled,
@@ -24,10 +24,12 @@ from omnistage.errors import (
     Fenced,
     OmnistageError,
     Poisoned,
+    QueueFull,
     StageFailed,
 )
 from omnistage.observability import get_logger, names
 from omnistage.pipelines import pipeline
+from omnistage.runtime.broken import bury, check_work
 from omnistage.runtime.claims import ClaimBook
 from omnistage.runtime.context import RequestContext
 from omnistage.runtime.engines import HostedEngine, engine_of
@@ -186,6 +188,7 @@ class Worker:
                 await self._leave_to_others(hosted.key, claim, meta.contract)
                 return
             work = decode_work(claim.message.body)
+            check_work(work, claim.message.subject, hosted.key)
             edges = self._edges_out(work)
         except (msgspec.MsgspecError, ValueError, ConfigError) as error:
             hosted.slots.cancel_reservation()
@@ -340,11 +343,23 @@ class Worker:
 
     async def _fail(self, context: RequestContext[Any], error: BaseException) -> None:
         failure = to_failure(error, self._service)
-        for writer in context.writers:
-            try:
+        try:
+            for writer in context.writers:
                 await writer.fail(failure)
-            except Fenced:
-                return
+        except Fenced:
+            return
+        except QueueFull:
+            await self._fail_in_its_own_room(context, failure)
+
+    async def _fail_in_its_own_room(self, context: RequestContext[Any], failure: Failure) -> None:
+        """The logs are full: what a failed request has written is of no more use, and makes room for its end."""
+        try:
+            await self._bus.purge_request(context.request_id)
+            for writer in context.writers:
+                await writer.fail(failure, purged=True)
+        except BusError as error:
+            # The gateway notices the silence.
+            _log.warning("cannot say that a request failed", code=error.code, request_id=context.request_id)
 
     async def _hand_over(self, context: RequestContext[Any], held: Held) -> None:
         """Give running work to whoever claims it next, and say in its logs that this was no crash."""
@@ -385,12 +400,15 @@ class Worker:
             self._notes.spawn(strike(self._claims, note))
 
     async def _bury(self, engine: str, claim: Claim, reason: str) -> None:
-        """A message that nobody can read: kept for people, removed from the queue."""
+        """A message that nobody can act on: kept for people, removed from the queue."""
         request_id = claim.message.subject.rsplit(".", 1)[-1]
         _log.error("unreadable work", request_id=request_id, engine=engine)
         self._telemetry.metrics.add(names.POISONED, model=engine)
-        await self._bus.bury(self._service, engine, request_id, claim.message.body, reason)
-        await claim.ack()
+        self._telemetry.skipped("work")
+        try:
+            await (claim.ack() if await bury(self._bus, claim.message, reason) else claim.nak(LATER_S))
+        except BusError as error:
+            _log.warning("cannot remove unreadable work", code=error.code)
 
     async def _heartbeats(self) -> None:
         """Prolong claims, but not those of an engine that is stuck: they are another instance's to take."""
