@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-ENGINES = ("hibari",)
+ENGINES = ("hibari", "qwen3_tts")
 """What `engine` may be in models.yaml."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
+
+from omnistage.errors import OmnistageError
 
 FrameArray = NDArray[Any]
 """[frames, width]: acoustic features (float32) or codec tokens (integers), as `WaveFacts` says."""
@@ -55,11 +58,17 @@ class WaveModel(Protocol[StateT]):
         """What is fixed for this model."""
         ...
 
-    def new_state(self, *, seed: int, voice: str) -> StateT:
+    def new_state(self, *, seed: int, voice: str, context: FrameArray | None = None) -> StateT:
         """The state of a request that has not begun.
+
+        Args:
+            seed: key of the noise.
+            voice: the voice that made the frames.
+            context: [n, width] frames that sounded before each segment's first one; none of them is heard.
 
         Raises:
             InvalidRequest: there is no such voice.
+            StageFailed: the family has no use for context, or it has another shape or type.
         """
         ...
 
@@ -81,4 +90,75 @@ class WaveModel(Protocol[StateT]):
         Raises:
             StageFailed: the frames do not continue what the state holds, or have another shape or type.
         """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Step(Generic[StateT]):
+    """What one request is to decode next; fields as the arguments of `WaveModel.decode`."""
+
+    state: StateT
+    frames: FrameArray
+    segment: int
+    segment_frame: int
+    segment_end: bool
+
+
+@runtime_checkable
+class BatchWaveModel(WaveModel[StateT], Protocol[StateT]):
+    """A family that decodes several requests in one pass.
+
+    Its samples depend on chunks and batches by no more than rounding; with the family's batch-invariant setting by no
+    bit.
+    """
+
+    def decode_batch(self, steps: Sequence[Step[StateT]]) -> list[Samples | OmnistageError]:
+        """As `decode` for each of the steps, whose states are distinct; blocking.
+
+        Returns:
+            One entry a step: its samples, or why it alone failed.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Reference:
+    """A recording as a talker takes it.
+
+    Attributes:
+        codes: [frames, groups] int32.
+        embedding: [width] float32, the speaker embedding; None from families that have none.
+    """
+
+    codes: NDArray[np.int32]
+    embedding: NDArray[np.float32] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReferenceFacts:
+    """What is fixed for a loaded encoder of recordings.
+
+    Attributes:
+        sample_rate_hz: rate of the clips that it takes.
+        frame_rate_hz: frames per second of its codes.
+        min_samples: the shortest clip.
+        fingerprint: names the weights: equal ones give equal codes.
+    """
+
+    sample_rate_hz: int
+    frame_rate_hz: float
+    min_samples: int
+    fingerprint: str
+
+
+class ReferenceModel(Protocol):
+    """A family's encoder: recordings to codes and speaker embeddings."""
+
+    @property
+    def facts(self) -> ReferenceFacts:
+        """What is fixed for this model."""
+        ...
+
+    def encode(self, clips: Sequence[Samples]) -> list[Reference]:
+        """What the clips are to a talker, each as if it came alone; blocking. New memory."""
         ...

@@ -60,7 +60,9 @@ class HibariWave:
     def facts(self) -> WaveFacts:
         return FACTS
 
-    def new_state(self, *, seed: int, voice: str) -> HibariState:
+    def new_state(self, *, seed: int, voice: str, context: FrameArray | None = None) -> HibariState:
+        if context is not None:
+            raise StageFailed(f"the layout {layout.LAYOUT} knows no context: segments are independent")
         return HibariState(seed)
 
     def decode(
