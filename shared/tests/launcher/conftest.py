@@ -49,7 +49,7 @@ async def main():
     ready = not (orders / f"{{NAME}}-slow").exists()
     engines = [] if NAME == "gateway" else [EngineStatus(engine="e", ready=ready, detail="reading weights", slots=4,
                                                          running=("r1",), queue=2)]
-    announcer = Announcer(bus, service=NAME, instance=env["OMNISTAGE_INSTANCE"], version="9.9",
+    announcer = Announcer(bus, service=NAME, instance=env["OMNISTAGE_INSTANCE"], version=env.get("FAKE_VERSION", "9.9"),
                           engines=lambda: engines, running=lambda: ("r1", "r2"))
     announcer.state = "ready" if ready else "starting"
     threads, keys = env["OMP_NUM_THREADS"] + " " + env["OMP_WAIT_POLICY"], env.get("OMNISTAGE_API_KEYS")

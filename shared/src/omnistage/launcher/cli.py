@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -63,6 +64,18 @@ def parse_scale(values: list[str]) -> dict[str, int]:
             raise LauncherError(f"{part!r} was given where SERVICE=COUNT is expected, e.g. talker=2")
         counts[service] = int(count)
     return counts
+
+
+def interpreter(path: Path) -> str:
+    """Absolute path of a Python interpreter, links kept: an environment is known by them.
+
+    Raises:
+        LauncherError: there is no program there.
+    """
+    absolute = Path(os.path.abspath(path))  # noqa: PTH100 - Path.resolve would follow the links
+    if not absolute.is_file() or not os.access(absolute, os.X_OK):
+        raise LauncherError(f"{path} is no Python interpreter")
+    return str(absolute)
 
 
 @app.command()
@@ -184,6 +197,13 @@ def scale(
 @app.command()
 def restart(
     services: Annotated[list[str], typer.Argument(metavar="SERVICE...", help="e.g. talker codec")],
+    python: Annotated[
+        Path | None,
+        typer.Option(
+            help="Interpreter of the environment that the new instances run in, e.g. next/.venv/bin/python; "
+            "the same as before when left out."
+        ),
+    ] = None,
     data: Data = _DATA,
 ) -> None:
     """Replace the instances of services by new ones, one after the other, while streams go on.
@@ -191,13 +211,14 @@ def restart(
     This is how a new version or a changed models file comes into use. An old instance takes no more work once the new
     one is ready, and finishes what it runs, for at most 30 s; what runs longer is handed over.
     """
+    given = {} if python is None else {"python": interpreter(python)}
     control = read_state(DataFolder(data.resolve())).control
     for service in services:
         names = [process["name"] for process in ask(control, "status")["processes"] if process["service"] == service]
         if not names:
             raise LauncherError(f"there is no service {service!r} here")
         for name in names:
-            print(f"{name} -> {ask(control, 'replace', name=name)['by']}", flush=True)
+            print(f"{name} -> {ask(control, 'replace', name=name, **given)['by']}", flush=True)
 
 
 @app.command()

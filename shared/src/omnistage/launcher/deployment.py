@@ -82,9 +82,13 @@ class Deployment:
     threads: int
     arena_mb: Mapping[str, int]
 
-    def spec(self, service: str, number: int) -> ChildSpec:
+    def spec(self, service: str, number: int, python: str = sys.executable) -> ChildSpec:
         """How to start an instance. Each start has a name of its own, so that nobody takes a new process for one
-        that died: its claims and shared-memory blocks are still known by its name."""
+        that died: its claims and shared-memory blocks are still known by its name.
+
+        Args:
+            python: the interpreter of the environment that the service is installed in.
+        """
         instance = f"{service}-{number}-{secrets.token_hex(2)}"
         metrics_port = free_port()
         given = {
@@ -106,7 +110,7 @@ class Deployment:
             pass_fds = (self.listening_fd,)
         defaults = {"ARENA_MB": str(self.arena_mb[service])}
         environment = service_environment(self.folder, service, given, self.threads, defaults)
-        return ChildSpec((sys.executable, "-m", f"omnistage_{service}"), environment, instance, pass_fds, metrics_port)
+        return ChildSpec((python, "-m", f"omnistage_{service}"), environment, instance, pass_fds, metrics_port)
 
 
 def threads_each(instances: int) -> int:

@@ -13,9 +13,9 @@ from omnistage.launcher.supervisor import Slot
 def report(slot: Slot, fleet: Fleet | None) -> dict[str, Any]:
     """One process.
 
-    Keys: name, service, instance, pid, metrics_port, state, detail, version, uptime_s, restarts, last_exit, engines,
-    slots, queue, running (ids of requests in flight). State is the service's own word (starting, ready, draining,
-    failed) where it has spoken, else the supervisor's (starting, waiting, stopping, failed).
+    Keys: name, service, instance, pid, metrics_port, state, detail, version, contract, uptime_s, restarts, last_exit,
+    engines, slots, queue, running (ids of requests in flight). State is the service's own word (starting, ready,
+    draining, failed) where it has spoken, else the supervisor's (starting, waiting, stopping, failed).
     """
     presence = fleet.get(slot.instance) if fleet is not None and slot.pid is not None else None
     engines = presence.engines if presence else ()
@@ -28,6 +28,7 @@ def report(slot: Slot, fleet: Fleet | None) -> dict[str, Any]:
         "state": _state(slot, presence),
         "detail": _detail(slot, presence),
         "version": presence.version if presence else None,
+        "contract": f"1.{presence.contract}" if presence else None,
         "uptime_s": round(time.time() - slot.started, 1) if slot.pid else 0.0,
         "restarts": slot.restarts,
         "last_exit": slot.last_exit,

@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import os
 import socket
+import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
@@ -86,6 +87,7 @@ class System:
         self._reaper: Reaper | None = None
         self._deployment: Deployment | None = None
         self._servers: list[Slot] = []
+        self._pythons: dict[str, str] = {}
         self._scaling = asyncio.Lock()
         self._ready = False
         self.stop_asked = asyncio.Event()
@@ -157,8 +159,12 @@ class System:
             await self._until(lambda: all(self._is_ready(slot) for slot in new), new)
             return len(slots)
 
-    async def replace(self, name: str) -> str:
+    async def replace(self, name: str, python: str | None = None) -> str:
         """Start a new instance in the place of one, and drain the old one once the new one is ready.
+
+        Args:
+            python: the interpreter that it runs in, and from then on all that are started for its service; None for
+                the one in use.
 
         Returns:
             The new instance's place.
@@ -171,12 +177,14 @@ class System:
             old = self._supervisor.slots.get(name)
             if old is None or old.service not in self._plan.counts:
                 raise ConfigError(f"there is no instance {name!r} of a service here")
-            new = self._start(old.service, self._free_number(old.service))
+            new = self._start(old.service, self._free_number(old.service), python)
             try:
                 await self._until(lambda: self._is_ready(new), [new])
             except StartFailed:
                 await self._supervisor.stop([new], 0.0)
                 raise
+            if python is not None:
+                self._pythons[old.service] = python
             await self._supervisor.stop([old], _SCALE_DOWN_S)
             return new.name
 
@@ -234,9 +242,11 @@ class System:
             tensors_url=tensors_url,
         )
 
-    def _start(self, service: str, number: int) -> Slot:
+    def _start(self, service: str, number: int, python: str | None = None) -> Slot:
         assert self._deployment is not None
-        return self._supervisor.start(f"{service}-{number}", service, partial(self._deployment.spec, service, number))
+        used = python or self._pythons.get(service, sys.executable)
+        make = partial(self._deployment.spec, service, number, used)
+        return self._supervisor.start(f"{service}-{number}", service, make)
 
     async def _until_ready(self) -> None:
         services = [slot for slot in self._supervisor.slots.values() if slot not in self._servers]
@@ -307,7 +317,8 @@ class System:
             return {"before": await self.scale(str(request["service"]), int(request["count"]))}
 
         async def replace(request: dict[str, Any]) -> dict[str, Any]:
-            return {"by": await self.replace(str(request["name"]))}
+            python = request.get("python")
+            return {"by": await self.replace(str(request["name"]), None if python is None else str(python))}
 
         async def stop(_: dict[str, Any]) -> dict[str, Any]:
             self.stop_asked.set()
