@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from omnistage.contracts.codec import DecodeFrames, FrameChunk
+from omnistage.contracts.codec import DecodeFrames, EncodeReference, FrameChunk
 from omnistage.contracts.common import (
     CONTRACT_VERSION,
     End,
@@ -36,7 +36,7 @@ from omnistage.contracts.control import (
     Promises,
     Redo,
 )
-from omnistage.contracts.output import AudioDelta, FinishReason, TextDelta, TextDone, TokenLogprob
+from omnistage.contracts.output import AudioDelta, EncodedReference, FinishReason, TextDelta, TextDone, TokenLogprob
 from omnistage.contracts.talker import (
     SpeakText,
     SpeechOptions,
@@ -48,16 +48,18 @@ from omnistage.contracts.talker import (
 from omnistage.contracts.thinker import ChatMessage, GenerateText, Sampling
 from omnistage.contracts.versions import FIRST_VERSION, needed_version, since
 
-AnyWork = GenerateText | SpeakText | DecodeFrames
+AnyWork = GenerateText | SpeakText | DecodeFrames | EncodeReference
 """Class "work"."""
 
 FeedRecord = Opened | Released | End | Failed | TextChunk | FrameChunk
 """Class "feed": what stages send one another."""
 
-OutRecord = Opened | Released | End | Failed | TextDelta | TextDone | AudioDelta
+OutRecord = Opened | Released | End | Failed | TextDelta | TextDone | AudioDelta | EncodedReference
 """Class "out": what the gateway receives."""
 
-AnyRecord = Opened | Released | End | Failed | TextChunk | FrameChunk | TextDelta | TextDone | AudioDelta
+AnyRecord = (
+    Opened | Released | End | Failed | TextChunk | FrameChunk | TextDelta | TextDone | AudioDelta | EncodedReference
+)
 
 ReadRecord = AnyRecord | UnknownRecord
 """What a log may hold for whoever reads it."""
@@ -132,6 +134,8 @@ __all__ = [
     "Control",
     "DecodeFrames",
     "Drain",
+    "EncodeReference",
+    "EncodedReference",
     "End",
     "EngineStatus",
     "Failed",

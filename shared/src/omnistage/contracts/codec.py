@@ -14,11 +14,14 @@ class DecodeFrames(Work, frozen=True, kw_only=True, omit_defaults=True, tag="dec
         voice: the voice that made the frames.
         context: [frames, width] what sounded before the first frame, e.g. the recording that a voice is cloned from:
             the decoder is warmed with it, and none of it is heard.
+        first_frames: how many frames the first samples are made of, if they are to be had one by one; 0 leaves it to
+            the engine.
     """
 
     seed: int = 0
     voice: str = ""
     context: Payload | None = None
+    first_frames: int = 0
 
 
 class FrameChunk(Record, frozen=True, kw_only=True, omit_defaults=True, tag="frame_chunk"):
@@ -46,4 +49,16 @@ class FrameChunk(Record, frozen=True, kw_only=True, omit_defaults=True, tag="fra
     finish_reason: FinishReason | None = None
 
 
-CodecWork = DecodeFrames
+class EncodeReference(Work, frozen=True, kw_only=True, omit_defaults=True, tag="encode_reference"):
+    """Turn a recording into what a voice is cloned from.
+
+    Attributes:
+        payload: [samples] int16, or float32 in [-1, 1]; mono.
+        sample_rate_hz: samples per second; the codec resamples.
+    """
+
+    payload: Payload
+    sample_rate_hz: int
+
+
+CodecWork = DecodeFrames | EncodeReference

@@ -64,3 +64,19 @@ class AudioDelta(Record, frozen=True, kw_only=True, omit_defaults=True, tag="aud
     offset: int
     segment: int = 0
     text: str = ""
+
+
+class EncodedReference(Record, frozen=True, kw_only=True, omit_defaults=True, tag="encoded_reference"):
+    """What a recording is to a talker; the fields of a `VoiceReference` are made of it.
+
+    Attributes:
+        codes: [frames, groups] int32, the codec's tokens of the recording.
+        embedding: [width] float32, the speaker embedding; None from engines that have none.
+        frame_rate_hz: frames per second.
+        fingerprint: names the encoder's weights: another one makes other codes of the same recording.
+    """
+
+    codes: Payload
+    embedding: Payload | None = None
+    frame_rate_hz: float
+    fingerprint: str

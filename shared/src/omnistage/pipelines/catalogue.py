@@ -18,6 +18,8 @@ from __future__ import annotations
 from omnistage.contracts import (
     AudioDelta,
     DecodeFrames,
+    EncodedReference,
+    EncodeReference,
     FrameChunk,
     GenerateText,
     SpeakText,
@@ -70,7 +72,18 @@ OMNI = Pipeline(
     ),
 )
 
-CATALOGUE: dict[str, Pipeline] = {pipeline.name: pipeline for pipeline in (TEXT, SPEECH, OMNI)}
+REFERENCE = Pipeline(
+    name="reference",
+    version=1,
+    about="A recording in, what a voice is cloned from out",
+    nodes=(_gateway, Node("codec", "codec", EncodeReference)),
+    edges=(
+        Edge(GATEWAY, "codec", (), starts=True),
+        Edge("codec", GATEWAY, (EncodedReference,)),
+    ),
+)
+
+CATALOGUE: dict[str, Pipeline] = {pipeline.name: pipeline for pipeline in (TEXT, SPEECH, OMNI, REFERENCE)}
 
 
 def pipeline(name: str) -> Pipeline:
