@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from omnistage.contracts import AnyWork, Payload, Work, encode, needed_version
+from omnistage.contracts import AnyWork, Failure, Payload, Work, encode, needed_version
 from omnistage.errors import Cancelled, DeadlineExceeded, StageFailed, TensorError, TensorUnavailable
 from omnistage.observability import Metrics, get_logger
 from omnistage.pipelines import GATEWAY, Edge, Pipeline, pipeline
@@ -190,19 +190,53 @@ class RequestContext(Generic[E]):
             raise DeadlineExceeded("the request's deadline passed while it waited")
         for edge in self._graph.out_of(self._work.node):
             if self.has(edge.destination):
-                self._writers[edge.destination] = EdgeWriter(
-                    self._bus,
-                    self._subject(edge),
-                    request_id=self.request_id,
-                    edge=edge.name,
-                    instance=self._instance,
-                    meta=self.meta,
-                )
+                self._writers[edge.destination] = self._writer(edge)
         if await patiently(lambda: tombstones.get(self.request_id)) is not None:
             raise Cancelled("the request is over")
         wanted = redo or {}
         await together(*(patiently(partial(writer.open, wanted.get(writer.edge))) for writer in self._writers.values()))
         self.resumed = any(writer.earlier for writer in self._writers.values())
+
+    async def fail(self, failure: Failure, *, purged: bool = False) -> None:
+        """Say on every output edge that the request has failed, so that the gateway hears of it.
+
+        Where the next stage was not started nobody reads our edges: then we speak in the place of those beyond it.
+
+        Args:
+            purged: the request's logs were emptied before.
+
+        Raises:
+            Fenced: another holder has taken over, or the request is gone.
+            QueueFull: there is no room on the broker.
+        """
+        for writer in self._writers.values():
+            await writer.fail(failure, purged=purged)
+        if GATEWAY not in self._writers:
+            for edge in self._beyond():
+                writer = self._writer(edge)
+                await patiently(writer.open)
+                await writer.fail(failure)
+
+    def _beyond(self) -> list[Edge]:
+        """The edges to the gateway that lie beyond stages that this holder has not started."""
+        found, stages = [], [node for node in self._writers if node not in self._started]
+        while stages:
+            for edge in self._graph.out_of(stages.pop()):
+                if edge.destination == GATEWAY:
+                    found.append(edge)
+                elif self.has(edge.destination):
+                    stages.append(edge.destination)
+        return found
+
+    def _writer(self, edge: Edge) -> EdgeWriter:
+        return EdgeWriter(
+            self._bus,
+            self._subject(edge),
+            request_id=self.request_id,
+            edge=edge.name,
+            instance=self._instance,
+            meta=self.meta,
+        )
 
     async def step_back(self) -> None:
         """Give the output edges up for a while, in order; nobody else has the claim."""

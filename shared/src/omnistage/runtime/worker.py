@@ -344,8 +344,7 @@ class Worker:
     async def _fail(self, context: RequestContext[Any], error: BaseException) -> None:
         failure = to_failure(error, self._service)
         try:
-            for writer in context.writers:
-                await writer.fail(failure)
+            await context.fail(failure)
         except Fenced:
             return
         except QueueFull:
@@ -355,8 +354,8 @@ class Worker:
         """The logs are full: what a failed request has written is of no more use, and makes room for its end."""
         try:
             await self._bus.purge_request(context.request_id)
-            for writer in context.writers:
-                await writer.fail(failure, purged=True)
+            if await self.tombstones.get(context.request_id) is None:
+                await context.fail(failure, purged=True)
         except BusError as error:
             # The gateway notices the silence.
             _log.warning("cannot say that a request failed", code=error.code, request_id=context.request_id)
