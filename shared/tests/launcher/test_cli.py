@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import socket
+import subprocess
+import sys
+import termios
 from pathlib import Path
 
 import pytest
@@ -144,3 +149,31 @@ def test_examples_name_what_is_served() -> None:
     assert '"model": "hibari-heart", "voice": "heart"' in text
     assert "omnistage down --data /srv/data`" in text
     assert 'OpenAI(base_url="http://127.0.0.1:1234/v1"' in text
+
+
+EXAMPLES = (
+    "from pathlib import Path; from omnistage.config import load_models;"
+    "from omnistage.launcher.examples import examples;"
+    "print(examples('http://h', load_models(), Path('data')).splitlines()[-1])"
+)
+
+
+def take_terminal() -> None:
+    """Make standard input the terminal that controls this process."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+def test_ctrl_c_is_offered_only_where_a_terminal_controls_the_process() -> None:
+    command = [sys.executable, "-c", EXAMPLES]
+    alone = subprocess.run(command, capture_output=True, text=True, check=True, start_new_session=True, timeout=60)
+    assert alone.stdout.startswith("Stop it with `")
+    ours, theirs = os.openpty()
+    try:
+        controlled = subprocess.run(
+            command, stdin=theirs, stdout=subprocess.PIPE, text=True, check=True, timeout=60,
+            start_new_session=True, preexec_fn=take_terminal,
+        )  # fmt: skip
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert controlled.stdout.startswith("Stop it with Ctrl-C or `")

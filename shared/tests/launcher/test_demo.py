@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from omnistage.launcher.demo import listen_to
+from omnistage.launcher.demonstration import listen_to
 from omnistage.launcher.faults import LauncherError
 
 

@@ -8,11 +8,16 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
 
-def test_an_interrupt_during_imports_leaves_no_traceback(tmp_path: Path) -> None:
-    (tmp_path / "typer.py").write_text("import signal; signal.raise_signal(signal.SIGINT)\n")
+
+@pytest.mark.parametrize(
+    ("command", "library"), [(["omnistage.launcher", "--version"], "typer"), (["omnistage.launcher.demo"], "openai")]
+)
+def test_an_interrupt_during_imports_leaves_no_traceback(tmp_path: Path, command: list[str], library: str) -> None:
+    (tmp_path / f"{library}.py").write_text("import signal; signal.raise_signal(signal.SIGINT)\n")
     told = subprocess.run(
-        [sys.executable, "-m", "omnistage.launcher", "--version"],
+        [sys.executable, "-m", *command],
         env=dict(os.environ) | {"PYTHONPATH": str(tmp_path)},
         capture_output=True,
         text=True,

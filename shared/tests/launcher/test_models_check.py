@@ -10,6 +10,7 @@ import pytest
 
 from omnistage.config import load_models
 from omnistage.launcher.models_check import explain
+from omnistage_codec.engines import ENGINES
 
 ROOT = Path(__file__).parents[3]
 
@@ -93,9 +94,36 @@ def test_a_wrong_file_is_one_line(tmp_path: Path) -> None:
     path.write_text(FILE.format(checkpoint="x").replace("slots: 3", "slotz: 3"))
     told = run(str(path))
     assert told.returncode == 1
-    assert "engines.t.slotz" in told.stderr
+    assert "fault: engines.t.slotz: Extra inputs are not permitted" in told.stdout.splitlines()
+    path.write_text("version: 2")
+    told = run(str(path))
+    assert told.returncode == 1
+    assert told.stderr.startswith(f"omnistage: {path}: version: Input should be 1; engines: Field required")
     assert len(told.stderr.splitlines()) == 1
     assert run(str(tmp_path / "none.yaml")).stderr.endswith("No such file or directory\n")
+
+
+def test_what_is_right_is_checked_though_something_else_is_wrong(tmp_path: Path) -> None:
+    path = tmp_path / "models.yaml"
+    path.write_text(
+        FILE.format(checkpoint="/no/such/folder")
+        + """
+  two: {pipeline: speech, nodes: {talker: t, codec: c}, max_input_chars: many}
+  three: {pipeline: speech, nodes: {talker: t, codec: lost}}
+  four: {pipeline: speech, nodes: {talker: broken, codec: c}}
+"""
+    )
+    overlay = tmp_path / "more.yaml"
+    overlay.write_text("engines: {broken: {service: talker, engine: hibari, slots: 0}}")
+    told = run(str(path), str(overlay))
+    assert told.returncode == 1
+    assert [line for line in told.stdout.splitlines() if line.startswith("fault")] == [
+        "fault: engines.broken.slots: Input should be greater than or equal to 1",
+        "fault: models.two.max_input_chars: Input should be a valid integer, unable to parse string as an integer",
+        "fault: models.three.nodes.codec: there is no engine 'lost'",
+        "fault: engines.t.checkpoint: checkpoint /no/such/folder: /no/such/folder does not exist",
+    ]
+    assert [line for line in told.stdout.splitlines() if line.startswith("model ")] == ["model voice-one: a voice"]
 
 
 def test_overlays_are_laid_over(tmp_path: Path) -> None:
@@ -138,7 +166,7 @@ def test_all_faults_of_engines_and_checkpoints_are_told_and_voices_warned_of(tmp
         "warning: models.m.voices.alloy: engine t has no voice 'hart'; there are: heart",
         "fault: engines.l.engine: the thinker has no 'vllm'; there are: torch",
         f"fault: engines.l.checkpoint: {tmp_path / 'weights'} has no config.json",
-        "fault: engines.c.engine: the codec has no 'hibrai'; there are: hibari",
+        f"fault: engines.c.engine: the codec has no 'hibrai'; there are: {', '.join(ENGINES)}",
     ]
 
 

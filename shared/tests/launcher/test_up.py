@@ -365,6 +365,7 @@ def test_detached_until_down(launched: Any) -> None:
     started = launched.run("up", "--detach", "--models", str(launched.folder / "models.yaml"), "--port", "0")
     assert started.returncode == 0, started.stderr
     assert "is ready: http://127.0.0.1:" in started.stdout
+    assert "Stop it with `" in started.stdout
     assert f"omnistage down --data {launched.data}`." in started.stdout
     status = launched.status()
     assert status["ready"] is True

@@ -7,6 +7,7 @@ from omnistage.config.models_file import (
     ModelSpec,
     default_models_path,
     load_models,
+    read_models,
 )
 from omnistage.config.settings import ServiceSettings, load_settings
 from omnistage.config.threads import limit_threads
@@ -21,4 +22,5 @@ __all__ = [
     "load_models",
     "load_settings",
     "locate_checkpoint",
+    "read_models",
 ]

@@ -7,7 +7,7 @@ An engine may serve several models.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from pathlib import Path
 from typing import Any, Literal
 
@@ -79,6 +79,23 @@ class ModelSpec(_Strict):
         return pipeline(self.pipeline)
 
 
+Fault = tuple[tuple[str, ...], str]
+"""Where something is wrong (e.g. models, NAME, nodes), and what."""
+
+
+class _Faulty(ConfigError):
+    """Entries that are well-formed but do not fit together."""
+
+    def __init__(self, faults: list[Fault]) -> None:
+        super().__init__("; ".join(map(_told, faults)))
+        self.faults = faults
+
+
+def _told(fault: Fault) -> str:
+    where, what = fault
+    return f"{'.'.join(where)}: {what}"
+
+
 class ModelsFile(_Strict):
     """The whole file, checked as a whole."""
 
@@ -89,7 +106,7 @@ class ModelsFile(_Strict):
     def model_post_init(self, context: Any, /) -> None:
         faults = [*self._wrong_keys(), *self._wrong_models(), *self._wrong_names()]
         if faults:
-            raise ConfigError("; ".join(faults))
+            raise _Faulty(faults)
 
     def of_service(self, service: str, only: Iterable[str] = ()) -> dict[str, EngineSpec]:
         """Engines of a service, or those named; raises ConfigError for a name that is none of its engines."""
@@ -104,43 +121,44 @@ class ModelsFile(_Strict):
         """Every name that a client may use -> model key."""
         return {name: key for key, model in self.models.items() for name in (key, *model.aliases)}
 
-    def _wrong_keys(self) -> Iterator[str]:
+    def _wrong_keys(self) -> Iterator[Fault]:
         for section, keys in (("engines", self.engines), ("models", self.models)):
             for key in keys:
                 if not _KEY.fullmatch(key):
-                    yield f"{section}.{key}: a key may have only a-z, 0-9, _ and -"
+                    yield (section, key), "a key may have only a-z, 0-9, _ and -"
 
-    def _wrong_models(self) -> Iterator[str]:
+    def _wrong_models(self) -> Iterator[Fault]:
         for name, model in self.models.items():
             try:
                 graph = model.graph
             except ConfigError as error:
-                yield f"models.{name}.pipeline: {error.message}"
+                yield ("models", name, "pipeline"), error.message
             else:
                 yield from self._wrong_nodes(name, model, graph)
             if model.default_voice is not None and model.default_voice not in model.voices:
-                yield f"models.{name}.default_voice: {model.default_voice!r} is not in voices"
+                yield ("models", name, "default_voice"), f"{model.default_voice!r} is not in voices"
 
-    def _wrong_nodes(self, name: str, model: ModelSpec, graph: Pipeline) -> Iterator[str]:
+    def _wrong_nodes(self, name: str, model: ModelSpec, graph: Pipeline) -> Iterator[Fault]:
         stages = {node.name: node for node in graph.nodes if node.name != GATEWAY}
+        here = ("models", name, "nodes")
         for node in model.nodes:
             if node not in stages:
-                yield f"models.{name}.nodes.{node}: pipeline {graph.name!r} has no such node"
+                yield (*here, node), f"pipeline {graph.name!r} has no such node"
         for node, stage in stages.items():
             key = model.nodes.get(node)
             if key is None:
-                yield f"models.{name}.nodes: node {node!r} of pipeline {graph.name!r} has no engine"
+                yield here, f"node {node!r} of pipeline {graph.name!r} has no engine"
             elif key not in self.engines:
-                yield f"models.{name}.nodes.{node}: there is no engine {key!r}"
+                yield (*here, node), f"there is no engine {key!r}"
             elif self.engines[key].service != stage.service:
-                yield f"models.{name}.nodes.{node}: engine {key!r} is not a {stage.service}'s"
+                yield (*here, node), f"engine {key!r} is not a {stage.service}'s"
 
-    def _wrong_names(self) -> Iterator[str]:
+    def _wrong_names(self) -> Iterator[Fault]:
         owner: dict[str, str] = {}
         for key, model in self.models.items():
             for name in (key, *model.aliases):
                 if owner.setdefault(name, key) != key:
-                    yield f"models.{key}.aliases: {name!r} already means {owner[name]!r}"
+                    yield ("models", key, "aliases"), f"{name!r} already means {owner[name]!r}"
 
 
 def merge(base: Mapping[str, Any], overlay: Mapping[str, Any]) -> dict[str, Any]:
@@ -169,17 +187,58 @@ def load_models(paths: Iterable[Path] = ()) -> ModelsFile:
         ConfigError: a file cannot be read, or a key or value is wrong; names the file and the key.
     """
     files = tuple(paths) or (default_models_path(),)
+    models, faults = read_models(files)
+    if faults:
+        raise ConfigError(f"{', '.join(map(str, files))}: {'; '.join(faults)}")
+    return models
+
+
+def read_models(paths: Iterable[Path] = ()) -> tuple[ModelsFile, list[str]]:
+    """Read as much of a models file and its overlays as can be understood.
+
+    Returns:
+        The entries that are right, without models whose engines are not, and what is wrong with the others.
+
+    Raises:
+        ConfigError: a file cannot be read, or nothing of it is right.
+    """
+    files = tuple(paths) or (default_models_path(),)
     data: dict[str, Any] = {}
     for path in files:
         data = merge(data, read_mapping(path))
-    named = ", ".join(str(path) for path in files)
-    try:
-        return ModelsFile.model_validate(data)
-    except ValidationError as error:
-        faults = "; ".join(
-            f"{'.'.join(str(part) for part in fault['loc'])}: {fault['msg']}"
-            for fault in error.errors(include_url=False, include_input=False)
-        )
-        raise ConfigError(f"{named}: {faults}") from error
-    except ConfigError as error:
-        raise ConfigError(f"{named}: {error.message}") from error
+    faults: list[str] = []
+    while True:
+        try:
+            return ModelsFile.model_validate(data), faults
+        except ValidationError as error:
+            found = _of_types(error)
+        except _Faulty as error:
+            found = error.faults
+        faults += map(_told, found)
+        rest = _without(data, {where[:2] for where, _ in found})
+        if rest == data:
+            raise ConfigError(f"{', '.join(map(str, files))}: {'; '.join(faults)}")
+        data = rest
+
+
+def _of_types(error: ValidationError) -> list[Fault]:
+    faults = error.errors(include_url=False, include_input=False)
+    return [(tuple(str(part) for part in fault["loc"]), fault["msg"]) for fault in faults]
+
+
+def _without(data: Mapping[str, Any], wrong: Set[tuple[str, ...]]) -> dict[str, Any]:
+    """The file without entries that are wrong and without models that use such engines."""
+    rest = dict(data)
+    for section in ("engines", "models"):
+        entries = data.get(section)
+        if isinstance(entries, Mapping):
+            rest[section] = {key: entry for key, entry in entries.items() if (section, str(key)) not in wrong}
+    lost = {where[1] for where in wrong if len(where) > 1 and where[0] == "engines"}
+    if lost and isinstance(rest.get("models"), Mapping):
+        rest["models"] = {key: model for key, model in rest["models"].items() if not _uses(model, lost)}
+    return rest
+
+
+def _uses(model: Any, engines: Set[str]) -> bool:
+    nodes = model.get("nodes") if isinstance(model, Mapping) else None
+    return isinstance(nodes, Mapping) and any(str(engine) in engines for engine in nodes.values())

@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from omnistage import __version__
-from omnistage.config import load_models
+from omnistage.config import read_models
 from omnistage.errors import OmnistageError
 from omnistage.launcher import logs as log_reading
 from omnistage.launcher.control import ask
@@ -312,17 +312,19 @@ def check(
 ) -> None:
     """Explain a models file: every model with its names, pipeline, nodes and voices, every engine with its checkpoint.
 
-    Exits with 1 and names the faults if the file is wrong, or an engine or checkpoint is not there. Warns of voices
-    that an engine does not have.
+    Exits with 1 and names all faults if the file is wrong, or an engine or checkpoint is not there; entries that are
+    wrong are not explained. Warns of voices that an engine does not have.
     """
-    explanation = explain(load_models(files or ()))
+    models, faults = read_models(files or ())
+    explanation = explain(models)
     print("\n".join(explanation.lines))
     print()
     for warning in explanation.warnings:
         print(f"warning: {warning}")
-    for fault in explanation.faults:
+    faults += explanation.faults
+    for fault in faults:
         print(f"fault: {fault}")
-    if explanation.faults:
+    if faults:
         raise typer.Exit(1)
     print("no faults")
 

@@ -33,7 +33,16 @@ def examples(address: str, models: ModelsFile, data: Path) -> str:
         parts.append(_chat(address, *chat))
     if speech:
         parts.append(_sdk(address, *speech))
-    return "\n\n".join(["", *parts, f"Stop it with Ctrl-C or `{hint('down', data)}`."])
+    return "\n\n".join(["", *parts, f"Stop it with {'Ctrl-C or ' if _has_keyboard() else ''}`{hint('down', data)}`."])
+
+
+def _has_keyboard() -> bool:
+    """Whether Ctrl-C can reach this process: in the background there is no terminal that controls it."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
 
 
 def _speech(address: str, model: str, voice: str) -> str:
