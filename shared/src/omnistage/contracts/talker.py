@@ -58,7 +58,6 @@ class SpeechOptions(Message, frozen=True, kw_only=True, omit_defaults=True):
         max_frames: ceiling of frames; reaching it ends the answer with "length".
         sampling: how codec tokens are chosen.
         seed_drawn: nobody asked for this seed, so a failed attempt may be made again with another.
-        whole: the client takes the sound as a whole, so no frame needs to leave before the last one is known.
     """
 
     voice: str
@@ -72,7 +71,6 @@ class SpeechOptions(Message, frozen=True, kw_only=True, omit_defaults=True):
     max_frames: int | None = None
     sampling: SpeechSampling | None = None
     seed_drawn: bool = False
-    whole: bool = False
 
 
 class SpeakText(Work, frozen=True, kw_only=True, omit_defaults=True, tag="speak_text"):
