@@ -219,6 +219,17 @@ async def consumers_of(broker: NatsServer, namespace: str) -> list[str]:
         await client.close()
 
 
+async def test_consumers_of_what_is_no_longer_served_are_removed(broker: NatsServer, namespace: str, bus: Bus) -> None:
+    served = Topology.of(namespace, [(STAGE, MODEL)])
+    await bus.ensure(Topology.of(namespace, [(STAGE, MODEL), (STAGE, "old"), ("thinker", MODEL)]))
+    await bus.publish_work(bus.subjects.work(STAGE, "old", "r1"), b"waits", {})
+    assert sorted(await bus.prune(served)) == [f"{STAGE}-old", f"thinker-{MODEL}"]
+    assert await consumers_of(broker, namespace) == [f"{STAGE}-{MODEL}"]
+    assert await bus.prune(served) == []
+    await bus.ensure(Topology.of(namespace, [(STAGE, "old")]))
+    assert (await claimed(await bus.work_queue(STAGE, "old"))).message.body == b"waits"
+
+
 async def test_following_leaves_no_consumer_and_no_subscription(broker: NatsServer, namespace: str) -> None:
     name = f"follower-{namespace}"
     async with contextlib.AsyncExitStack() as stack:

@@ -38,6 +38,7 @@ from omnistage.launcher.state import State, write_state
 from omnistage.launcher.supervisor import RestartPolicy, Slot, Supervisor
 from omnistage.transport import Bus
 from omnistage.transport.connect import connect
+from omnistage.transport.topology import Topology
 
 NAMESPACE = "omni"
 SERVICE_GRACE_S = 3.0
@@ -116,6 +117,8 @@ class System:
             self._reaper = Reaper(bus)
             stack.push_async_callback(self._reaper.close)
             await self._reaper.clear()
+            engines = self._plan.models.engines.items()
+            await bus.prune(Topology.of(NAMESPACE, ((spec.service, key) for key, spec in engines)))
             self._fleet = Fleet(bus, NAMESPACE)
             await self._fleet.watch()
             for service, count in self._plan.counts.items():

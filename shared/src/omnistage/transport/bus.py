@@ -153,6 +153,13 @@ class Bus(Protocol):
         """
         ...
 
+    async def prune(self, topology: Topology) -> list[str]:
+        """Remove the durable consumers of stages and models that a topology does not have; returns their names.
+
+        Work that waits for them stays, should they be served again.
+        """
+        ...
+
     def on_reconnect(self, callback: ReconnectCallback) -> None:
         """Call it after every reconnect, once the topology stands again. Its errors are logged."""
         ...

@@ -93,6 +93,10 @@ class JetStreamBus:
         for durable in topology.consumers(self._options):
             await self._streams.need_consumer(durable)
 
+    async def prune(self, topology: Topology) -> list[str]:
+        kept = {durable.name for durable in topology.consumers(self._options)}
+        return await self._streams.remove_consumers(self.subjects.stream(WORK), kept)
+
     def on_reconnect(self, callback: ReconnectCallback) -> None:
         self._connection.after_reconnect(callback)
 

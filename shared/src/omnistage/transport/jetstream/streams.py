@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 
 from omnistage.errors import ConfigError
@@ -71,6 +72,23 @@ class Streams:
             found.extend(page)
             if not page or len(found) >= info.get("total", 0):
                 return found
+
+    async def remove_consumers(self, stream: str, kept: Container[str]) -> list[str]:
+        """Remove all consumers of a stream but some; returns the names of those removed."""
+        found: list[str] = []
+        try:
+            while True:
+                page = await self._connection.api(f"$JS.API.CONSUMER.NAMES.{stream}", {"offset": len(found)})
+                found.extend(page.get("consumers") or ())
+                if not page.get("consumers") or len(found) >= page.get("total", 0):
+                    break
+            removed = [name for name in found if name not in kept]
+            for name in removed:
+                await self._connection.api(f"$JS.API.CONSUMER.DELETE.{stream}.{name}")
+                self._consumers.pop((stream, name), None)
+        except wire.ApiError as error:
+            raise error.mapped() from error
+        return removed
 
     async def purge(self, name: str, pattern: str) -> None:
         """Remove every message on these subjects."""

@@ -102,6 +102,11 @@ class MemoryBus:
         if topology.namespace != self.subjects.namespace:
             raise ConfigError(f"topology of {topology.namespace!r} on a bus of {self.subjects.namespace!r}")
 
+    async def prune(self, topology: Topology) -> list[str]:
+        """See `Bus.prune`; here no queue has a consumer to remove."""
+        await self._turn()
+        return []
+
     def on_reconnect(self, callback: ReconnectCallback) -> None:
         """Never called: memory does not go away."""
 
