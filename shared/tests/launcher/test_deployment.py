@@ -65,7 +65,6 @@ def test_the_environment_may_say_another_size(
         bus_user="u",
         bus_password="p",
         redis_url="r",
-        threads=1,
         arena_mb={"talker": 192},
     )
     assert deployment.spec("talker", 1).environment["OMNISTAGE_ARENA_MB"] == told

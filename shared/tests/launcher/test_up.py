@@ -261,6 +261,30 @@ def test_one_system_per_data_folder(launched: Any) -> None:
     assert launched.status()["ready"] is True
 
 
+def test_threads_follow_the_number_of_instances(launched: Any) -> None:
+    """What runs keeps its share of the cores until it is started again."""
+    (launched.folder / "fakes" / "sitecustomize.py").write_text("import os; os.cpu_count = lambda: 12\n")
+
+    def threads() -> dict[str, str]:
+        running = launched.status()["processes"]
+        return {
+            one["name"]: psutil.Process(one["pid"]).environ()["OMP_NUM_THREADS"]
+            for one in running
+            if one["service"] in ("talker", "codec")
+        }
+
+    launched.start()
+    launched.until_ready()
+    assert threads() == {"talker-1": "6", "codec-1": "6"}
+    assert launched.run("scale", "gateway=2", "talker=3").returncode == 0
+    assert threads() == {"talker-1": "6", "codec-1": "6", "talker-2": "3", "talker-3": "3"}
+    codec = launched.of_service("codec")[0]["pid"]
+    os.kill(codec, signal.SIGKILL)
+    launched.wait_for(lambda: launched.of_service("codec")[0]["state"] == "ready")
+    launched.wait_for(lambda: launched.of_service("codec")[0]["pid"] not in (None, codec))
+    assert threads()["codec-1"] == "3"
+
+
 def test_scale_up_and_down(launched: Any) -> None:
     launched.start("--scale", "codec=2")
     address = launched.until_ready()

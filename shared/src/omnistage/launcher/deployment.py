@@ -65,7 +65,6 @@ class Deployment:
     Attributes:
         models: the models file and its overlays.
         listening_fd: the socket of the HTTP API, for gateways.
-        threads: OpenMP threads of each instance.
         arena_mb: shared memory of an instance of each service in MiB, where the environment does not say.
     """
 
@@ -79,15 +78,15 @@ class Deployment:
     bus_user: str
     bus_password: str
     redis_url: str
-    threads: int
     arena_mb: Mapping[str, int]
 
-    def spec(self, service: str, number: int, python: str = sys.executable) -> ChildSpec:
+    def spec(self, service: str, number: int, python: str = sys.executable, *, threads: int = 1) -> ChildSpec:
         """How to start an instance. Each start has a name of its own, so that nobody takes a new process for one
         that died: its claims and shared-memory blocks are still known by its name.
 
         Args:
             python: the interpreter of the environment that the service is installed in.
+            threads: OpenMP threads of the instance.
         """
         instance = f"{service}-{number}-{secrets.token_hex(2)}"
         metrics_port = free_port()
@@ -109,7 +108,7 @@ class Deployment:
             given |= {"HOST": self.host, "PORT": str(self.port), "LISTEN_FD": str(self.listening_fd)}
             pass_fds = (self.listening_fd,)
         defaults = {"ARENA_MB": str(self.arena_mb[service])}
-        environment = service_environment(self.folder, service, given, self.threads, defaults)
+        environment = service_environment(self.folder, service, given, threads, defaults)
         return ChildSpec((python, "-m", f"omnistage_{service}"), environment, instance, pass_fds, metrics_port)
 
 

@@ -12,7 +12,6 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +35,7 @@ from omnistage.launcher.report import report
 from omnistage.launcher.servers import BROKER_USER, Broker, TensorServer
 from omnistage.launcher.state import State, write_state
 from omnistage.launcher.supervisor import RestartPolicy, Slot, Supervisor
+from omnistage.pipelines import GATEWAY
 from omnistage.transport import Bus
 from omnistage.transport.connect import connect
 from omnistage.transport.topology import Topology
@@ -89,6 +89,7 @@ class System:
         self._deployment: Deployment | None = None
         self._servers: list[Slot] = []
         self._pythons: dict[str, str] = {}
+        self._counts = dict(plan.counts)
         self._scaling = asyncio.Lock()
         self._ready = False
         self.stop_asked = asyncio.Event()
@@ -152,6 +153,7 @@ class System:
         """
         check_scale(service, count, tuple(self._plan.counts))
         async with self._scaling:
+            self._counts[service] = count
             slots = self._supervisor.of_service(service)
             for slot in [slot for slot in slots if slot.state == "failed"]:
                 await self._supervisor.stop([slot], 0.0)
@@ -211,7 +213,6 @@ class System:
         self._show()
 
     def _deploy(self, broker: Broker, tensors: TensorServer) -> Deployment:
-        instances = sum(self._plan.counts.values())
         host, port = self._listening.getsockname()[:2]
         return Deployment(
             folder=self._folder,
@@ -224,7 +225,6 @@ class System:
             bus_user=BROKER_USER,
             bus_password=broker.password,
             redis_url=tensors.url,
-            threads=threads_each(instances - self._plan.counts["gateway"]),
             arena_mb=arena_mb(self._folder, self._plan.counts),
         )
 
@@ -247,8 +247,13 @@ class System:
 
     def _start(self, service: str, number: int, python: str | None = None) -> Slot:
         assert self._deployment is not None
-        used = python or self._pythons.get(service, sys.executable)
-        make = partial(self._deployment.spec, service, number, used)
+        deployment, used = self._deployment, python or self._pythons.get(service, sys.executable)
+
+        def make() -> ChildSpec:
+            # Asked at every start, so that one after `scale` follows the new counts.
+            instances = sum(self._counts.values()) - self._counts[GATEWAY]
+            return deployment.spec(service, number, used, threads=threads_each(instances))
+
         return self._supervisor.start(f"{service}-{number}", service, make)
 
     async def _until_ready(self) -> None:
