@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from omnistage.errors import StageFailed
-from omnistage_codec.engine.batches import Frames, GrowthPolicy, fits
+from omnistage_codec.engine.batches import Frames, fits
+from omnistage_codec.engine.growth import GrowthPolicy
 from omnistage_codec.engine.pcm import to_int16
 from omnistage_codec.engine.read_ahead import ReadAhead
 

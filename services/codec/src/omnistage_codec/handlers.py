@@ -6,14 +6,14 @@ from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from omnistage.contracts import AudioDelta, DecodeFrames, FrameChunk, Payload
+from omnistage.contracts import AudioDelta, DecodeFrames, EncodedReference, EncodeReference, FrameChunk, Payload
 from omnistage.errors import TensorError
 from omnistage.observability import names
 from omnistage.runtime.context import RequestContext
 from omnistage.runtime.worker import Handlers
-from omnistage_codec.engine import DecodeEngine, Frames
+from omnistage_codec.engine import CodecEngine, Frames
 
-Context = RequestContext[DecodeEngine]
+Context = RequestContext[CodecEngine]
 
 
 async def decode_frames(context: Context, work: DecodeFrames) -> None:
@@ -28,10 +28,12 @@ async def decode_frames(context: Context, work: DecodeFrames) -> None:
     delivered = sounds[-1].offset + sounds[-1].payload.shape[0] if sounds else 0
     blocks = _Blocks(context)
     frames = _arriving(context, blocks, first_segment=segment)
-    pieces = context.engine.decode(
+    pieces = context.engine.decoder.decode(
         frames,
         seed=work.seed,
         voice=work.voice,
+        context=None if work.context is None else await context.unpack(work.context),
+        first_frames=work.first_frames,
         first_offset=first_offset,
         skip_samples=delivered,
         reading=context.meta.reading,
@@ -49,6 +51,25 @@ async def decode_frames(context: Context, work: DecodeFrames) -> None:
             await blocks.release_before(piece.segment)
     await edge.finish()
     await blocks.release_all()
+
+
+async def encode_reference(context: Context, work: EncodeReference) -> None:
+    """Turn a recording into codes and a speaker embedding."""
+    edge = context.output("gateway")
+    if not any(isinstance(record, EncodedReference) for record in edge.earlier):
+        engine = context.engine.references
+        samples = await context.unpack(work.payload)
+        reference = await engine.encode(samples, work.sample_rate_hz, tenant=context.meta.tenant)
+        embedding = reference.embedding
+        await edge.send(
+            EncodedReference,
+            codes=await context.pack(reference.codes, "gateway"),
+            embedding=None if embedding is None else await context.pack(embedding, "gateway"),
+            frame_rate_hz=engine.facts.frame_rate_hz,
+            fingerprint=engine.facts.fingerprint,
+        )
+    await edge.finish()
+    await context.release(work.payload)
 
 
 class _Blocks:
@@ -93,4 +114,4 @@ async def _arriving(context: Context, blocks: _Blocks, *, first_segment: int) ->
         )
 
 
-HANDLERS: Handlers = {DecodeFrames: decode_frames}
+HANDLERS: Handlers = {DecodeFrames: decode_frames, EncodeReference: encode_reference}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from omnistage_codec.models.base import FrameArray
 
@@ -26,29 +29,38 @@ class Frames:
     text: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class GrowthPolicy:
-    """How many frames are decoded at once: few at first, so that sound begins; more as the client's buffer fills.
-
-    Attributes:
-        first_frames: most frames of the first step, beyond its first chunk.
-        factor: by what the limit grows with each step.
-        max_frames: most frames of any step (also how long a cancelled step goes on).
-    """
-
-    first_frames: int = 16
-    factor: float = 2.0
-    max_frames: int = 512
-
-    def limit(self, step: int) -> int:
-        """Most frames of the step (0-based); a single chunk may be larger."""
-        grown = self.first_frames * self.factor ** min(step, 32)
-        return int(min(self.max_frames, grown))
+def continues(batch: Sequence[Frames], following: Frames) -> bool:
+    """Whether a chunk goes on with the segment of those already chosen."""
+    return not batch or (following.segment == batch[0].segment and not batch[-1].segment_end)
 
 
-def fits(batch: list[Frames], following: Frames, limit: int) -> bool:
+def fits(batch: Sequence[Frames], following: Frames, limit: int) -> bool:
     """Whether a chunk may be decoded together with those already chosen."""
-    if not batch:
-        return True
-    same = following.segment == batch[0].segment and not batch[-1].segment_end
-    return same and sum(len(part.frames) for part in batch) + len(following.frames) <= limit
+    room = limit - sum(len(part.frames) for part in batch)
+    return not batch or (continues(batch, following) and len(following.frames) <= room)
+
+
+def split(chunk: Frames, count: int) -> tuple[Frames, Frames]:
+    """The first `count` frames of a chunk, which carry its text, and the rest, which ends what it ends."""
+    return (
+        replace(chunk, frames=chunk.frames[:count], segment_end=False),
+        replace(chunk, frames=chunk.frames[count:], segment_frame=chunk.segment_frame + count, text=""),
+    )
+
+
+def joined(batch: Sequence[Frames]) -> Frames:
+    """Consecutive chunks of one segment as one."""
+    if len(batch) == 1:
+        return batch[0]
+    frames = np.concatenate([chunk.frames for chunk in batch])
+    return replace(batch[0], frames=frames, segment_end=batch[-1].segment_end)
+
+
+def enough(waiting: Sequence[Frames], wanted: int) -> bool:
+    """Whether there are so many frames of the next segment, or it ends before."""
+    count = 0
+    for chunk in waiting:
+        count += len(chunk.frames)
+        if count >= wanted or chunk.segment_end:
+            return True
+    return False

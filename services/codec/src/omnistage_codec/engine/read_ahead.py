@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
@@ -46,6 +47,21 @@ class ReadAhead(Generic[T]):
             raise self._error
         return bool(self._items)
 
+    async def gather(self, enough: Callable[[Sequence[T]], bool], patience_s: float | None) -> None:
+        """Wait on, until what waits is enough, no more of it fits or will come, or the patience is over.
+
+        Args:
+            enough: judges the items that wait, in order.
+            patience_s: seconds; None: as long as it takes.
+        """
+
+        def settled() -> bool:
+            return self._over or len(self._items) >= self._limit or enough(self._items)
+
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience_s), self._changed:
+                await self._changed.wait_for(settled)
+
     def peek(self) -> T | None:
         """The next item, if it is there."""
         return self._items[0] if self._items else None
@@ -56,6 +72,10 @@ class ReadAhead(Generic[T]):
             item = self._items.popleft()
             self._changed.notify_all()
         return item
+
+    def put_back(self, item: T) -> None:
+        """Make an item the next one again; beyond the limit, if it must be."""
+        self._items.appendleft(item)
 
     async def _read(self) -> None:
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -19,58 +19,66 @@ from omnistage_codec.models.qwen3_tts.layout import LAYOUT
 Codes = NDArray[np.int32]
 
 
-class StreamState:
-    """What one request needs between calls: plain tensors, which its frames alone determine.
+@dataclass(frozen=True)
+class Point:
+    """Where a stream is: plain tensors and counts, which its frames alone determine. Never changed, only replaced.
 
     Attributes:
-        context: [n, groups] frames that sounded before each segment.
-        waiting: frames of the context that the present segment's decoder has still to hear.
         tails: what the layers remember.
         position: frames that they have heard.
+        unheard: frames of the context that they have still to hear.
         segment: the present segment.
         received: how many of its frames have come; None once it has ended.
     """
 
+    unheard: Codes
+    tails: Tails = field(default_factory=list)
+    position: int = 0
+    segment: int = 0
+    received: int | None = 0
+
+
+class StreamState:
+    """What one request needs between calls.
+
+    Attributes:
+        context: [n, groups] frames that sounded before each segment.
+        point: where it is.
+    """
+
     def __init__(self, context: Codes) -> None:
         self.context = context
-        self.waiting = context
-        self.tails: Tails = []
-        self.position = 0
-        self.segment: int | None = None
-        self.received: int | None = None
+        self.point = Point(context)
 
-    def enter(self, step: Step[StreamState]) -> None:
-        """Go on with the step's segment; a new one begins with the context anew.
+    def entered(self, step: Step[StreamState]) -> Point:
+        """The point at which the step's frames go on; a segment after another begins with the context anew.
 
         Raises:
             StageFailed: these are not the frames that come next.
         """
-        if step.segment != self.segment:
-            if self.received is not None:
-                raise StageFailed(f"segment {step.segment} came before segment {self.segment} had ended")
-            if self.segment is not None:
-                self.waiting, self.tails, self.position = self.context, [], 0
-            self.segment, self.received = step.segment, 0
-        if self.received is None:
+        here = self.point
+        if step.segment != here.segment:
+            if here.received:
+                raise StageFailed(f"segment {step.segment} came before segment {here.segment} had ended")
+            fresh = here if here.received == 0 else Point(self.context)
+            here = replace(fresh, segment=step.segment)
+        if here.received is None:
             raise StageFailed(f"frames came after the end of segment {step.segment}")
-        if step.segment_frame != self.received:
+        if step.segment_frame != here.received:
             raise StageFailed(
-                f"segment {step.segment} was at frame {self.received}, but frame {step.segment_frame} came"
+                f"segment {step.segment} was at frame {here.received}, but frame {step.segment_frame} came"
             )
-        self.received = None if step.segment_end else self.received + len(step.frames)
+        return here
 
 
 @dataclass(eq=False)
 class _Row:
     """A step on its way through the passes."""
 
-    state: StreamState
+    point: Point
     codes: Codes
-    unheard: int
-    waves: list[Samples]
-
-    def rest(self) -> int:
-        return len(self.codes)
+    silent: int
+    waves: list[Samples] = field(default_factory=list)
 
 
 class Qwen3TTSWave:
@@ -121,34 +129,45 @@ class Qwen3TTSWave:
         return result
 
     def decode_batch(self, steps: Sequence[Step[StreamState]]) -> list[Samples | OmnistageError]:
+        try:
+            return self._decode_batch(steps)
+        except RuntimeError as error:  # torch's, out-of-memory included; no state has changed
+            if len(steps) == 1:
+                return [StageFailed(f"the decoder failed: {error}")]
+            return [result for step in steps for result in self.decode_batch([step])]
+
+    def _decode_batch(self, steps: Sequence[Step[StreamState]]) -> list[Samples | OmnistageError]:
         rows = [self._row(step) for step in steps]
         going = [row for row in rows if isinstance(row, _Row)]
-        while going := [row for row in going if row.rest()]:
+        while going := [row for row in going if len(row.codes)]:
             for batch in [[row] for row in going] if self._batch_invariant else [going]:
                 self._pass(batch)
-        return [row if isinstance(row, OmnistageError) else _joined(row) for row in rows]
+        return [
+            row if isinstance(row, OmnistageError) else _finish(row, step)
+            for row, step in zip(rows, steps, strict=True)
+        ]
 
     def _row(self, step: Step[StreamState]) -> _Row | OmnistageError:
         try:
             frames = self._checked(step.frames)
-            step.state.enter(step)
+            point = step.state.entered(step)
         except StageFailed as error:
             return error
-        context, step.state.waiting = step.state.waiting, step.state.waiting[:0]
-        return _Row(step.state, np.concatenate((context, frames)), len(context) * self._facts.samples_per_frame, [])
+        silent = len(point.unheard) * self._facts.samples_per_frame
+        return _Row(replace(point, unheard=point.unheard[:0]), np.concatenate((point.unheard, frames)), silent)
 
     @torch.inference_mode()
     def _pass(self, rows: list[_Row]) -> None:
         """The next frames of each row."""
-        counts = [min(row.rest(), self._step_frames) for row in rows]
+        counts = [min(len(row.codes), self._step_frames) for row in rows]
         codes = np.zeros((len(rows), max(counts), self._facts.frame_width), np.int64)
         for index, (row, count) in enumerate(zip(rows, counts, strict=True)):
             codes[index, :count] = row.codes[:count]
-        history = History([row.state.tails for row in rows], counts)
-        positions = torch.tensor([row.state.position for row in rows], device=self._device)
+        history = History([row.point.tails for row in rows], counts)
+        positions = torch.tensor([row.point.position for row in rows], device=self._device)
         waves = self._decoder(torch.from_numpy(codes).to(self._device), positions, history).float().cpu().numpy()
         for row, count, wave, tails in zip(rows, counts, waves, history.after, strict=True):
-            row.state.tails, row.state.position = tails, row.state.position + count
+            row.point = replace(row.point, tails=tails, position=row.point.position + count)
             row.codes = row.codes[count:]
             row.waves.append(wave[: count * self._facts.samples_per_frame])
 
@@ -166,7 +185,9 @@ class Qwen3TTSWave:
         return frames
 
 
-def _joined(row: _Row) -> Samples:
-    """What is heard of a row, in memory of its own."""
+def _finish(row: _Row, step: Step[StreamState]) -> Samples:
+    """Move the step's state on; what is heard, in memory of its own."""
+    received = step.segment_frame + len(step.frames)
+    step.state.point = replace(row.point, received=None if step.segment_end else received)
     samples = np.concatenate([np.empty(0, np.float32), *row.waves])
-    return samples[row.unheard :].copy() if row.unheard else samples
+    return samples[row.silent :].copy() if row.silent else samples
