@@ -60,55 +60,67 @@ async def _answer(gateway: Gateway, job: ChatJob, index: int, request_id: str, s
     else:
         transcoder = Transcoder(job.audio_format, whole=not job.stream)
         async with gateway.encoders.using(transcoder) as encoder:
-            done = await _follow(gateway, job, index, request_id, sink, encoder)
-            if not encoder.begun:
-                # Nothing in the text can be spoken. No format can hold nothing, and players refuse an empty file.
-                await _feed(sink, index, encoder, np.zeros(round(SILENCE_S * DEFAULT_RATE_HZ), np.int16))
-            data = await encoder.finish()
-            if data:
-                await sink.audio(index, data)
+            with Playback(gateway.metrics, job.model, request_id, streamed=job.stream) as playback:
+                voice = _Voice(index, sink, encoder, playback)
+                done = await _follow(gateway, job, index, request_id, sink, voice)
+                await voice.finish()
     await sink.finish(index, done)
     return done
 
 
+class _Voice:
+    """The sound of one answer on its way to the client."""
+
+    def __init__(self, index: int, sink: ChatSink, encoder: PooledTranscoder, playback: Playback) -> None:
+        self._index = index
+        self._sink = sink
+        self._encoder = encoder
+        self.playback = playback
+
+    async def feed(self, samples: Samples, rate_hz: int) -> None:
+        """Send the next samples."""
+        await self._write(await self._encoder.feed(samples, rate_hz))
+
+    async def finish(self) -> None:
+        """Send what the encoder still holds."""
+        if not self._encoder.begun:
+            # Nothing in the text can be spoken. No format can hold nothing, and players refuse an empty file.
+            await self.feed(np.zeros(round(SILENCE_S * DEFAULT_RATE_HZ), np.int16), DEFAULT_RATE_HZ)
+        await self._write(await self._encoder.finish())
+        self.playback.ended()
+
+    async def _write(self, data: bytes) -> None:
+        if data:
+            await self.playback.write(self._sink.audio(self._index, data), self._encoder.given_s)
+
+
 async def _follow(
-    gateway: Gateway, job: ChatJob, index: int, request_id: str, sink: ChatSink, encoder: PooledTranscoder | None
+    gateway: Gateway, job: ChatJob, index: int, request_id: str, sink: ChatSink, voice: _Voice | None
 ) -> TextDone:
     done: TextDone | None = None
     try:
         async with gateway.dispatcher.run(job.plans[index], request_id) as running, events_of(running) as events:
-            playback = Playback(gateway.metrics, job.model, streamed=job.stream)
+            if voice is not None:
+                voice.playback.admitted()
             async for event in events:
                 await sink.begin()
                 if isinstance(event, TextDone):
                     done = event
                 else:
-                    await _pass_on(event, index, sink, encoder, playback)
+                    await _pass_on(event, index, sink, voice)
     except InvalidRequest as error:
         raise _as_own_fault(error) from error
     if done is None:
         raise StageFailed("The answer ended without saying why.", code="incomplete_answer", stage="gateway")
-    playback.ended()
     return done
 
 
-async def _pass_on(
-    event: Event, index: int, sink: ChatSink, encoder: PooledTranscoder | None, playback: Playback
-) -> None:
+async def _pass_on(event: Event, index: int, sink: ChatSink, voice: _Voice | None) -> None:
     if isinstance(event, TextDelta):
         if event.text or event.logprobs:
             await sink.text(index, event)
-    elif isinstance(event, AudioPiece) and encoder is not None and len(event.samples):
-        await _feed(sink, index, encoder, event.samples, event.sample_rate_hz)
-        playback.sent(encoder.duration_s)
-
-
-async def _feed(
-    sink: ChatSink, index: int, encoder: PooledTranscoder, samples: Samples, rate_hz: int = DEFAULT_RATE_HZ
-) -> None:
-    data = await encoder.feed(samples, rate_hz)
-    if data:
-        await sink.audio(index, data)
+    elif isinstance(event, AudioPiece) and voice is not None and len(event.samples):
+        await voice.feed(event.samples, event.sample_rate_hz)
 
 
 def _as_own_fault(error: InvalidRequest) -> OmnistageError:

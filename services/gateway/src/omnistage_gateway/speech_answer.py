@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from omnistage.errors import StageFailed
 from omnistage_gateway.answer import Sender, events_of, server_event
-from omnistage_gateway.audio import Transcoder, early_cut
+from omnistage_gateway.audio import PooledTranscoder, Transcoder, early_cut
 from omnistage_gateway.context import Gateway
 from omnistage_gateway.dispatch.interface import AudioPiece
 from omnistage_gateway.playback import Playback
@@ -107,24 +107,30 @@ async def speak(gateway: Gateway, job: SpeechJob, request_id: str, sender: Sende
     """
     sink: _Sink = (_Events if job.events else _Whole if job.whole else _Bytes)(sender, job)
     transcoder = Transcoder(job.audio_format, rate_hz=job.rate_hz, tempo=job.tempo, whole=job.whole)
-    begun = False
     async with gateway.encoders.using(transcoder) as encoder:
-        async with gateway.dispatcher.run(job.plan, request_id) as running, events_of(running) as events:
-            playback = Playback(gateway.metrics, job.plan.model, streamed=not job.whole)
-            async for event in events:
-                if not isinstance(event, AudioPiece) or not len(event.samples):
-                    continue
-                parts = [event.samples]
-                if not begun:
-                    begun = True
-                    await sink.begin()
-                    parts = early_cut(event.samples, event.sample_rate_hz)
-                for part in parts:
-                    await sink.audio(await encoder.feed(part, event.sample_rate_hz))
-                playback.sent(encoder.duration_s)
-        if not begun:
-            raise StageFailed("The voice made no sound.", code="no_audio", stage="gateway")
-        await sink.audio(await encoder.finish())
-        playback.sent(encoder.duration_s)
-        playback.ended()
+        with Playback(gateway.metrics, job.plan.model, request_id, streamed=not job.whole) as playback:
+            await _follow(gateway, job, request_id, sink, encoder, playback)
+            await playback.write(sink.audio(await encoder.finish()), encoder.given_s)
+            playback.ended()
         await sink.done(encoder.duration_s)
+
+
+async def _follow(
+    gateway: Gateway, job: SpeechJob, request_id: str, sink: _Sink, encoder: PooledTranscoder, playback: Playback
+) -> None:
+    begun = False
+    async with gateway.dispatcher.run(job.plan, request_id) as running, events_of(running) as events:
+        playback.admitted()
+        async for event in events:
+            if not isinstance(event, AudioPiece) or not len(event.samples):
+                continue
+            parts = [event.samples]
+            if not begun:
+                begun = True
+                await sink.begin()
+                parts = early_cut(event.samples, event.sample_rate_hz)
+            for part in parts:
+                data = await encoder.feed(part, event.sample_rate_hz)
+                await playback.write(sink.audio(data), encoder.given_s)
+    if not begun:
+        raise StageFailed("The voice made no sound.", code="no_audio", stage="gateway")

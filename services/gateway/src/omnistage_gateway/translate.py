@@ -79,9 +79,8 @@ def speech_job(
         seed=as_seed(seed if request.seed is None else request.seed),
         instructions=request.instructions or None,
     )
-    plan = _plan(
-        served, spec.graph, partial(_speak, spec.graph.name, speech, request.input), tenant, deadline_s, retry_key
-    )
+    build = partial(_speak, spec.graph.name, speech, request.input)
+    plan = _plan(served, spec.graph, build, tenant, deadline_s, retry_key, streamed=request.stream)
     _check_size(plan, "input")
     return SpeechJob(
         plan=plan,
@@ -200,6 +199,7 @@ def chat_job(
             tenant,
             deadline_s,
             f"{retry_key}-{index}" if retry_key else "",
+            streamed=request.stream,
         )
         for index, seed in enumerate(seeds)
     )
@@ -259,6 +259,8 @@ def _plan(
     tenant: str,
     deadline_s: float | None,
     retry_key: str,
+    *,
+    streamed: bool,
 ) -> Plan:
     return Plan(
         model=served.key,
@@ -267,6 +269,7 @@ def _plan(
         build=build,
         tenant=tenant,
         deadline_s=min(served.spec.deadline_s, deadline_s or served.spec.deadline_s),
+        streamed=streamed,
         retry_key=retry_key,
     )
 

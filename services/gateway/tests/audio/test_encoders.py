@@ -19,6 +19,8 @@ from omnistage_gateway.audio.stretch import Stretch, tempo_factors
 
 Array = NDArray[Any]
 TOLERANCE_S = {"mp3": 0.1, "aac": 0.1}
+BEFORE_FIRST = {"mp3": 1105, "aac": 1024}
+"""Samples at 24 kHz that a decoder gives before the first one, where the format cannot say so."""
 
 
 def tone(samples: int, rate_hz: int = 24_000, hz: float = 220.0) -> Array:
@@ -89,6 +91,29 @@ def test_bytes_come_with_the_first_tenth_of_a_second(name: str) -> None:
     assert len(early) > 40
     later = [chain.feed(tone(4800), 24_000) for _ in range(5)]
     assert all(later)
+    chain.close()
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_what_was_given_is_what_the_bytes_hold(name: str) -> None:
+    chain = Transcoder(FORMATS[name])
+    data = chain.feed(tone(7001), 24_000)
+    for length in (40, 2400, 100, 24_000):
+        data += chain.feed(tone(length), 24_000)
+        decoded, rate_hz = decode(data, name)
+        assert chain.given_s == pytest.approx(len(decoded) / rate_hz - BEFORE_FIRST.get(name, 0) / 24_000, abs=0.001)
+        assert chain.duration_s - 0.15 <= chain.given_s <= chain.duration_s
+    chain.finish()
+    assert chain.given_s == chain.duration_s
+    chain.close()
+
+
+@pytest.mark.parametrize("name", ["mp3", "opus", "aac", "flac"])
+def test_without_bytes_nothing_was_given(name: str) -> None:
+    chain = Transcoder(FORMATS[name])
+    for _ in range(2):
+        chain.feed(tone(40), 24_000)
+        assert (chain.given_s, chain.duration_s > 0) == (0.0, True)
     chain.close()
 
 

@@ -151,6 +151,20 @@ async def test_work_carries_deadline_tenant_and_priority(world: MemoryWorld) -> 
     assert (work.route, work.node, work.text) == ({"talker": "heart", "codec": "wave"}, "talker", "hi")
 
 
+@pytest.mark.parametrize(("streamed", "reading"), [(True, "stream"), (False, "whole")])
+async def test_work_says_how_the_client_takes_its_answer(world: MemoryWorld, streamed: bool, reading: str) -> None:
+    seen: list[str] = []
+
+    async def note(stage: Stage, work: Any) -> None:
+        seen.append(stage.meta.reading)
+        log = stage.records("codec-gateway")
+        await stage.write("codec-gateway", log.opened(), log.end(0))
+
+    await world.serve("heart", note)
+    await world.collect(world.speak("hi", streamed=streamed), "r1")
+    assert seen == [reading]
+
+
 async def test_the_trace_goes_on_in_the_headers(world: MemoryWorld) -> None:
     from opentelemetry import trace
     from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags

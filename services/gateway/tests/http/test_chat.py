@@ -390,3 +390,9 @@ async def test_events_that_end_without_a_reason_are_an_error(stand: Any, http: h
     stand.fake.script = script
     answer = await http.post("/v1/chat/completions", json=BODY)
     assert (answer.status_code, answer.json()["error"]["code"]) == (500, "incomplete_answer")
+
+
+async def test_stages_are_told_whether_the_answer_is_streamed(stand: Any, http: httpx.AsyncClient) -> None:
+    await http.post("/v1/chat/completions", json={**BODY, "stream": True})
+    await http.post("/v1/chat/completions", json={**BODY, "n": 2})
+    assert [plan.streamed for plan in stand.fake.plans] == [True, False, False]

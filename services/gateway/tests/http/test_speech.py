@@ -145,6 +145,12 @@ async def test_what_reaches_the_talker(stand: Any, http: httpx.AsyncClient) -> N
     assert stand.fake.plans[0].deadline_s == 300
 
 
+async def test_stages_are_told_whether_the_sound_is_streamed(stand: Any, http: httpx.AsyncClient) -> None:
+    for extra in ({}, {"stream_format": "sse"}, {"stream": False}):
+        await http.post("/v1/audio/speech", json={**BODY, **extra})
+    assert [plan.streamed for plan in stand.fake.plans] == [True, True, False]
+
+
 async def test_equal_seeds_give_equal_bytes(http: httpx.AsyncClient) -> None:
     for name in FORMATS:
         body = {**BODY, "response_format": name, "speed": 3.1}

@@ -96,7 +96,7 @@ REAL_TIME_FACTOR = Histogram(
 CLIENT_UNDERRUNS = Counter(
     "omnistage_client_underruns",
     "underruns",
-    "Times that a stream ran dry by the client's clock, which starts with the first samples sent.",
+    "Times that a stream ran dry by the client's clock, which starts with the first samples written to it.",
     "gateway",
 )
 CLIENT_UNDERRUN_SECONDS = Counter(
@@ -204,8 +204,8 @@ TENSOR_RECLAIMED = Counter("omnistage_tensor_reclaimed", "blocks", "Blocks recla
 SKIPPED_MESSAGES = Counter(
     "omnistage_skipped_messages",
     "messages",
-    'Messages read past because they are of a later version or unreadable, by where they came from ("feed", "out", '
-    '"ctl").',
+    "Messages that were of no use because they are broken or of a later version, by where they came from "
+    '("work", "feed", "out", "ctl", "presence").',
     "every",
     ("via",),
 )
@@ -240,6 +240,11 @@ ATTR_MODEL = "omnistage.model"
 ATTR_DELIVERIES = "omnistage.deliveries"
 ATTR_OUTCOME = "omnistage.outcome"
 ATTR_STATUS = "http.response.status_code"
+ATTR_AUDIO_S = "omnistage.audio_s"
+ATTR_FIRST_AUDIO_S = "omnistage.first_audio_s"
+ATTR_UNDERRUNS = "omnistage.underruns"
+ATTR_UNDERRUN_S = "omnistage.underrun_s"
+"""Of an answer with sound; where a request has several answers, of the last to end."""
 ATTRIBUTES = (
     ATTR_REQUEST_ID,
     ATTR_ENDPOINT,
@@ -249,4 +254,8 @@ ATTRIBUTES = (
     ATTR_DELIVERIES,
     ATTR_OUTCOME,
     ATTR_STATUS,
+    ATTR_AUDIO_S,
+    ATTR_FIRST_AUDIO_S,
+    ATTR_UNDERRUNS,
+    ATTR_UNDERRUN_S,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import struct
 
 import av
 
@@ -38,6 +39,8 @@ class AvEncoder:
         self._format = audio_format
         self._rate_hz = rate_hz
         self._position = 0
+        self.num_given = 0
+        self._lead_s = 0.0
         self._spill = None if whole else _Spill()
         self._file = self._spill or io.BytesIO()
         # Bit-exact: without it an Ogg stream gets a random serial number, and equal requests differ.
@@ -69,6 +72,7 @@ class AvEncoder:
             return b""
         rest = self._write(None)
         self.close()
+        self.num_given = self._position
         return rest + self._taken(final=True)
 
     def close(self) -> None:
@@ -80,14 +84,37 @@ class AvEncoder:
     def _write(self, frame: av.AudioFrame | None) -> bytes:
         assert self._container is not None, "encoding after close"
         with mapped_errors(f"the {self._format.name} encoder"):
+            end_s = 0.0
             for packet in self._stream.encode(frame):
+                if packet.pts is not None and packet.duration is not None:
+                    # Counted from the first sample: the delay that the encoder puts before it has negative times.
+                    self._lead_s = max(self._lead_s, float(-packet.pts * packet.time_base))
+                    end_s = float((packet.pts + packet.duration) * packet.time_base)
                 self._container.mux(packet)
-        return self._taken()
+        data = self._taken()
+        if data:
+            if self._format.container == "ogg":
+                end_s = _last_page_s(data) - self._lead_s
+            self.num_given = max(self.num_given, min(self._position, round(end_s * self._rate_hz)))
+        return data
 
     def _taken(self, *, final: bool = False) -> bytes:
         if self._spill is not None:
             return self._spill.take()
         return self._file.getvalue() if final and isinstance(self._file, io.BytesIO) else b""
+
+
+def _last_page_s(data: bytes) -> float:
+    """Where the last page in some bytes of Ogg ends; 0 if none begins there. The muxer holds up to two pages back.
+
+    RFC 3533: a page begins with "OggS", a version, a type, and the position of its end, 64 bits. RFC 7845: Opus
+    counts 1/48000 s, what the encoder puts before the first sample included.
+    """
+    begin = data.rfind(b"OggS\0")
+    if begin < 0 or begin + 14 > len(data):
+        return 0.0
+    position: int = struct.unpack_from("<q", data, begin + 6)[0]
+    return position / 48_000
 
 
 def _bit_rate(audio_format: AudioFormat, rate_hz: int) -> int:

@@ -15,6 +15,11 @@ Samples = NDArray[Any]
 class Encoder(Protocol):
     """Encodes one stream. Not thread-safe; one call at a time."""
 
+    @property
+    def num_given(self) -> int:
+        """Samples whose bytes were given; others are still held back."""
+        ...
+
     def encode(self, samples: Samples) -> bytes:
         """Take the next samples; returns the bytes that are ready (perhaps none)."""
         ...

@@ -29,6 +29,11 @@ class PooledTranscoder:
         return self._transcoder.duration_s
 
     @property
+    def given_s(self) -> float:
+        """See `Transcoder.given_s`."""
+        return self._transcoder.given_s
+
+    @property
     def begun(self) -> bool:
         """Whether any samples were fed."""
         return self._transcoder.begun

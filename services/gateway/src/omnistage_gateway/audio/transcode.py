@@ -72,6 +72,11 @@ class Transcoder:
         return self.samples_out / self.rate_hz if self.rate_hz else 0.0
 
     @property
+    def given_s(self) -> float:
+        """Seconds of audio whose bytes were given so far; an encoder holds the last ones back until more come."""
+        return self._encoder.num_given / self.rate_hz if self._encoder is not None else 0.0
+
+    @property
     def begun(self) -> bool:
         """Whether any samples were fed."""
         return self._encoder is not None

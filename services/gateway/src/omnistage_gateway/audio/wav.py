@@ -38,7 +38,11 @@ def pcm_bytes(samples: Samples) -> bytes:
 class PcmEncoder:
     """Samples as they are."""
 
+    def __init__(self) -> None:
+        self.num_given = 0
+
     def encode(self, samples: Samples) -> bytes:
+        self.num_given += len(samples)
         return pcm_bytes(samples)
 
     def finish(self) -> bytes:
@@ -56,15 +60,18 @@ class WavEncoder:
         self._whole = whole
         self._started = False
         self._held = bytearray()
+        self.num_given = 0
 
     def encode(self, samples: Samples) -> bytes:
         if self._whole:
             self._held += pcm_bytes(samples)
             return b""
+        self.num_given += len(samples)
         return self._start() + pcm_bytes(samples)
 
     def finish(self) -> bytes:
         if self._whole:
+            self.num_given = len(self._held) // _SAMPLE_BYTES
             return wav_header(self._rate_hz, len(self._held)) + bytes(self._held)
         return self._start()
 

@@ -26,6 +26,7 @@ class Plan:
         tenant: who pays in fair shares: the API key's name, or "anonymous".
         deadline_s: seconds from now.
         priority: "interactive" or "batch".
+        streamed: whether the client gets the answer while it is made; else all of it at its end.
         retry_key: what its client is recognized by if it is refused and comes back; empty for nobody.
     """
 
@@ -36,6 +37,7 @@ class Plan:
     tenant: str = "anonymous"
     deadline_s: float = 300.0
     priority: str = "interactive"
+    streamed: bool = True
     retry_key: str = ""
 
 

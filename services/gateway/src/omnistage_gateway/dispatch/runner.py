@@ -262,6 +262,7 @@ class BusDispatcher:
             priority=plan.priority,
             contract=contract,
             gateway=self._fleet.instance,
+            streamed=plan.streamed,
             trace=trace,
         )
         entry = plan.pipeline.node(plan.pipeline.entry().destination)
