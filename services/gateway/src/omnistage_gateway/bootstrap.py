@@ -155,7 +155,7 @@ class GatewayProcess:
             total=settings.max_waiting, per_tenant=settings.max_waiting_per_key, wait_s=settings.max_wait_s
         )
         limits = DispatchLimits(line=line)
-        fleet = Fleet(bus, self._models, settings.instance)
+        fleet = Fleet(bus, self._models, settings.instance, skipped=lambda: telemetry.skipped("presence"))
         return BusDispatcher(
             bus, plane, fleet, limits=limits, hooks=metrics_hooks(telemetry.metrics), tracing=telemetry.tracing
         )

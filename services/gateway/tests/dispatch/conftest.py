@@ -289,7 +289,9 @@ async def talker(stage: Stage, work: SpeakText) -> None:
     else:
         async for chunk in await follow(stage, "thinker-talker"):
             assert isinstance(chunk, TextChunk)
-            payload = await stage.world.plane.pack(np.zeros((1, 1), np.float32), request_id="x", lease_s=60.0)
+            payload = await stage.world.plane.pack(
+                np.zeros((len(chunk.text), 1), np.float32), request_id="x", lease_s=60.0
+            )
             await writer.send(FrameChunk, payload=payload, frames=len(chunk.text))
     await writer.finish()
 

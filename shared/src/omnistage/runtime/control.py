@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from omnistage.contracts import Cancel, Drain, Forget, Ping, Redo, decode_control
+from omnistage.contracts import Cancel, Drain, Forget, Ping, Redo
 from omnistage.observability import get_logger
+from omnistage.runtime.broken import Broken, read_control
 from omnistage.transport import Bus, Message, Subscription
 
 _log = get_logger(__name__)
@@ -54,8 +55,8 @@ class ControlListener:
 
     async def _receive(self, message: Message) -> None:
         try:
-            control = decode_control(message.body)
-        except msgspec.MsgspecError as error:
+            control = read_control(message)
+        except (msgspec.MsgspecError, Broken) as error:
             self._skip(message.subject, str(error))
             return
         match control:

@@ -86,7 +86,7 @@ class EdgeWriter:
 
     async def _recall(self, redo_from: int | None) -> None:
         messages = await self._bus.read(self._subject)
-        history = EdgeHistory.of([_read(message, self._request_id, self.edge) for message in messages])
+        history = EdgeHistory.of([read_record(message, self._request_id, self.edge) for message in messages])
         if redo_from is not None:
             history.rewind(redo_from)
         self._last = messages[-1].sequence if messages else 0
@@ -126,7 +126,12 @@ class EdgeWriter:
         if purged:
             self._last, self.finished = 0, False
         if not self.finished:
-            await self._append(self._record(Failed, failure=failure))
+            try:
+                await self._append(self._record(Failed, failure=failure))
+            except Fenced:
+                if self.epoch:
+                    raise
+                # Never taken over, because something broken lies in it: whoever reads it finds that.
             self.finished = True
 
     async def release(self) -> None:
@@ -237,17 +242,24 @@ class EdgeReader:
     async def _checked(self, message: Message) -> ReadRecord:
         """The record; one that is broken ends the edge, and is kept in class dead for people."""
         try:
-            record = _read(message, self._request_id, self.edge)
-            if self._carries is not None and not isinstance(record, (*self._carries, *_ALWAYS)):
-                raise StageFailed(f"edge {self.edge} does not carry {type(record).__name__}", code=BAD_RECORD)
+            return read_record(message, self._request_id, self.edge, self._carries)
         except StageFailed as error:
             self._skipped()
             await bury(self._bus, message, error.message)
             raise
-        return record
 
 
-def _read(message: Message, request_id: str, edge: str) -> ReadRecord:
+def read_record(
+    message: Message, request_id: str, edge: str, carries: tuple[type[Record], ...] | None = None
+) -> ReadRecord:
+    """The record in a message of an edge's log.
+
+    Args:
+        carries: kinds of data that the edge may hold; None for any.
+
+    Raises:
+        StageFailed: with code `BAD_RECORD`: it cannot be read, is of another edge or kind, or its numbers are absurd.
+    """
     try:
         record = decode_record(message.body)
         check_record(record, request_id, edge)
@@ -255,6 +267,8 @@ def _read(message: Message, request_id: str, edge: str) -> ReadRecord:
         raise StageFailed(f"a record of edge {edge} cannot be read", code=BAD_RECORD) from error
     except Broken as error:
         raise StageFailed(f"{error} (edge {edge})", code=BAD_RECORD) from error
+    if carries is not None and not isinstance(record, (*carries, *_ALWAYS)):
+        raise StageFailed(f"edge {edge} does not carry {type(record).__name__}", code=BAD_RECORD)
     return record
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,6 +14,9 @@ _DEADLINE, _TENANT, _PRIORITY, _CONTRACT = "omni-deadline", "omni-tenant", "omni
 _GATEWAY, _STREAMED = "omni-gateway", "omni-streamed"
 _TRACE = ("traceparent", "tracestate")
 
+
+DEADLINE_MAX_S = 2 * 3600.0
+"""A deadline further away counts as this far: nothing that is kept for a request is kept longer."""
 
 SENT_HEADER = "omni-sent"
 """Unix time in seconds at which a message was published; for hop and queue times."""
@@ -78,9 +82,13 @@ class Meta:
 
     @classmethod
     def from_headers(cls, headers: Mapping[str, str], default_deadline_s: float = 300.0) -> Meta:
-        """Read headers; whoever left one out gets the default, a malformed number raises ValueError."""
+        """Read headers; whoever left one out gets the default, a malformed or absurd number raises ValueError."""
+        now = time.time()
+        deadline = float(headers.get(_DEADLINE) or now + default_deadline_s)
+        if not math.isfinite(deadline):
+            raise ValueError("a deadline that is no time")
         return cls(
-            deadline=float(headers.get(_DEADLINE) or time.time() + default_deadline_s),
+            deadline=min(deadline, now + DEADLINE_MAX_S),
             tenant=headers.get(_TENANT, "anonymous"),
             priority=headers.get(_PRIORITY, "interactive"),
             contract=int(headers.get(_CONTRACT) or FIRST_VERSION),

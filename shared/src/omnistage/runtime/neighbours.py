@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from omnistage.contracts import Presence, decode_control
+from omnistage.contracts import Presence
+from omnistage.runtime.broken import Broken, read_presence
 from omnistage.transport import Bus, Message, Subscription
 
 GONE_AFTER_S = 3.5
@@ -19,10 +20,17 @@ GATEWAY = "gateway"
 class Neighbours:
     """Localities of the instances that answer for each engine (and of the gateways), learned from their presence."""
 
-    def __init__(self, bus: Bus, locality: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        locality: str,
+        clock: Callable[[], float] = time.monotonic,
+        skipped: Callable[[], None] = lambda: None,
+    ) -> None:
         self._bus = bus
         self._locality = locality
         self._clock = clock
+        self._skipped = skipped
         self._seen: dict[str, dict[str, tuple[str, float]]] = {}
         self._subscription: Subscription | None = None
 
@@ -57,9 +65,9 @@ class Neighbours:
 
     async def _receive(self, message: Message) -> None:
         try:
-            presence = decode_control(message.body)
-        except msgspec.MsgspecError:
-            # Whoever looks after presence counts these; here an unreadable one only means that we learn nothing.
+            presence = read_presence(message)
+        except (msgspec.MsgspecError, Broken):
+            self._skipped()
             return
-        if isinstance(presence, Presence):
+        if presence is not None:
             self.note(presence)

@@ -14,10 +14,11 @@ from typing import Literal
 
 import msgspec
 
-from omnistage.contracts import Cancel, Ping, Presence, decode_control, encode
+from omnistage.contracts import Cancel, Ping, Presence, encode
 from omnistage.errors import OmnistageError
 from omnistage.observability import get_logger
 from omnistage.pipelines import GATEWAY
+from omnistage.runtime.broken import Broken, read_presence
 from omnistage.transport import Bus, KeyValue, Message
 
 _log = get_logger(__name__)
@@ -203,11 +204,12 @@ class OrphanWatch:
 
     async def _hear(self, message: Message) -> None:
         try:
-            presence = decode_control(message.body)
-        except msgspec.MsgspecError as error:
-            _log.warning("unreadable_presence", subject=message.subject, error=type(error).__name__)
+            presence = read_presence(message)
+        except (msgspec.MsgspecError, Broken) as error:
+            # `Neighbours` hears it too, and counts it.
+            _log.debug("unreadable_presence", subject=message.subject, error=type(error).__name__)
             return
-        if isinstance(presence, Presence):
+        if presence is not None:
             self._policy.heard(presence)
 
     async def _look(self) -> None:

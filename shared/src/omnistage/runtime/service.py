@@ -135,7 +135,7 @@ class StageProcess:
         stack.push_async_callback(plane.close)
         for hosted in self._hosted.values():
             stack.push_async_callback(hosted.close)
-        neighbours = Neighbours(bus, plane.locality)
+        neighbours = Neighbours(bus, plane.locality, skipped=lambda: telemetry.skipped("presence"))
         await neighbours.start()
         stack.push_async_callback(neighbours.close)
         announcer = Announcer(

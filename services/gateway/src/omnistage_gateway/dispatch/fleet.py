@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 
 from omnistage.config import ModelsFile, ModelSpec
-from omnistage.contracts import Ping, Presence, decode_control, encode
+from omnistage.contracts import Ping, encode
 from omnistage.errors import BusError
 from omnistage.observability import get_logger
+from omnistage.runtime.broken import Broken, read_presence
 from omnistage.transport import Bus, Message, Subscription
 from omnistage_gateway.dispatch.fleet_table import EngineView, FleetTable
 
@@ -26,15 +27,22 @@ class Fleet:
         models: what is to be served.
         instance: this gateway's own name.
         clock: monotonic seconds.
+        skipped: told of each presence that is broken or of a later version.
     """
 
     def __init__(
-        self, bus: Bus, models: ModelsFile, instance: str, clock: Callable[[], float] = time.monotonic
+        self,
+        bus: Bus,
+        models: ModelsFile,
+        instance: str,
+        clock: Callable[[], float] = time.monotonic,
+        skipped: Callable[[], None] = lambda: None,
     ) -> None:
         self._bus = bus
         self._models = models
         self._clock = clock
         self._instance = instance
+        self._skipped = skipped
         self._table = FleetTable(clock, instance)
         self._listeners: list[Callable[[], None]] = []
         self._changed = asyncio.Event()
@@ -135,11 +143,12 @@ class Fleet:
 
     async def _hear(self, message: Message) -> None:
         try:
-            presence = decode_control(message.body)
-        except msgspec.MsgspecError as error:
-            _log.warning("unreadable_presence", subject=message.subject, error=type(error).__name__)
+            presence = read_presence(message)
+        except (msgspec.MsgspecError, Broken) as error:
+            self._skipped()
+            _log.debug("unreadable_presence", subject=message.subject, error=type(error).__name__)
             return
-        if isinstance(presence, Presence):
+        if presence is not None:
             self._tell(self._table.heard(presence))
             self._watch()
 

@@ -7,24 +7,24 @@ import math
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any, Protocol
 
-import msgspec
 from numpy.typing import NDArray
 
 from omnistage.contracts import (
     AudioDelta,
     Payload,
+    ReadRecord,
     Record,
     Redo,
     TextDelta,
     TextDone,
     UnknownRecord,
-    decode_record,
     encode,
 )
 from omnistage.errors import BusError, BusUnavailable, OmnistageError, StageFailed, TensorError
 from omnistage.observability import get_logger
 from omnistage.pipelines import Edge
-from omnistage.runtime.edges import MAX_REDOS, EdgeOrder
+from omnistage.runtime.broken import bury
+from omnistage.runtime.edges import BAD_RECORD, MAX_REDOS, EdgeOrder, read_record
 from omnistage.runtime.meta import seconds_since_sent
 from omnistage.runtime.tasks import TaskBag
 from omnistage.transport import Bus, Log, Message
@@ -133,9 +133,9 @@ class OutEdge:
             await self._ask()
 
     async def _take(self, message: Message) -> Event | None:
-        record = self._read(message)
+        read = await self._read(message)
         try:
-            record = self._order.accept(record)
+            record = self._order.accept(read)
         except StageFailed as error:
             if self._lost is None or error.code != "edge_incomplete":
                 raise
@@ -183,31 +183,27 @@ class OutEdge:
         failed.retryable = True
         return failed
 
-    def _read(self, message: Message) -> Any:
+    async def _read(self, message: Message) -> ReadRecord:
+        """The record; one that is broken ends the edge, and is kept in class dead for people."""
         seconds = seconds_since_sent(message.headers)
         if seconds is not None:
             self._hop(self.edge.name, seconds)
         try:
-            record = decode_record(message.body)
-        except msgspec.MsgspecError as error:
-            raise StageFailed(f"a record of edge {self.edge.name} cannot be read", code="bad_record") from error
-        if record.request_id != self._request_id or record.edge != self.edge.name:
-            raise StageFailed(f"a record of another edge lies in the log of {self.edge.name}", code="bad_record")
-        return record
+            return read_record(message, self._request_id, self.edge.name, self.edge.carries)
+        except StageFailed as error:
+            self._skipped()
+            await bury(self._bus, message, error.message)
+            raise
 
     async def _event(self, record: Record) -> Event | None:
         if isinstance(record, UnknownRecord):
             self._skipped()
             return None
-        if not isinstance(record, self.edge.carries):
-            raise StageFailed(
-                f"edge {self.edge.name} does not carry {type(record).__name__}", code="bad_record", stage=self._stage
-            )
         if isinstance(record, AudioDelta):
             return await self._audio(record)
         if isinstance(record, TextDelta | TextDone):
             return record
-        raise StageFailed(f"the gateway has no use for {type(record).__name__}", code="bad_record", stage=self._stage)
+        raise StageFailed(f"the gateway has no use for {type(record).__name__}", code=BAD_RECORD, stage=self._stage)
 
     async def _audio(self, delta: AudioDelta) -> Event | None:
         """The samples as the gateway's own, their block given back.
