@@ -209,7 +209,8 @@ def restart(
     """Replace the instances of services by new ones, one after the other, while streams go on.
 
     This is how a new version or a changed models file comes into use. An old instance takes no more work once the new
-    one is ready, and finishes what it runs, for at most 30 s; what runs longer is handed over.
+    one is ready, and finishes what it runs, for at most 30 s; what runs longer is handed over. A new instance that does
+    not become ready is taken away again, and the old ones stay.
     """
     given = {} if python is None else {"python": interpreter(python)}
     control = read_state(DataFolder(data.resolve())).control
