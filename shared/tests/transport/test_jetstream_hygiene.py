@@ -8,6 +8,7 @@ import json
 import urllib.request
 import uuid
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import nats
@@ -342,6 +343,16 @@ async def test_credentials() -> None:
             await connect(guarded.url, "t", name="x", user="omni", password="wrong")
         with pytest.raises(ConfigError):
             await connect(guarded.url, "t", name="x")
+
+
+async def test_a_broker_with_too_little_storage_is_said_to_be(tmp_path: Path) -> None:
+    server = NatsServer(tmp_path, max_file_store=100 << 20)
+    server.start()
+    try:
+        with pytest.raises(ConfigError, match=r"no room for stream OMNI_\S+ .*max_file_store"):
+            await connect(server.url, "omni", name="hygiene")
+    finally:
+        server.kill()
 
 
 async def test_no_broker() -> None:

@@ -75,10 +75,14 @@ class NatsServer(_Server):
     Args:
         store: folder of the streams and of the log.
         user, password: credentials that clients must present, if any.
+        max_file_store: bytes that all streams together may take; None for no limit of its own.
     """
 
-    def __init__(self, store: Path, *, user: str | None = None, password: str | None = None) -> None:
+    def __init__(
+        self, store: Path, *, user: str | None = None, password: str | None = None, max_file_store: int | None = None
+    ) -> None:
         self.store = store
+        self._max_file_store = max_file_store
         self._credentials = ["--user", user, "--pass", password] if user and password else []
         self._port = -1
         self._monitor_port = -1
@@ -97,6 +101,10 @@ class NatsServer(_Server):
         output = self.store / f"output-{time.monotonic_ns()}.log"
         command = [str(nats_server_binary()), "-a", "127.0.0.1", "-p", str(self._port)]
         command += ["-m", "-1", "-js", "-sd", str(self.store), *self._credentials]
+        if self._max_file_store is not None:
+            config = self.store / "limits.conf"
+            config.write_text(f"jetstream {{ max_file_store: {self._max_file_store} }}\n")
+            command += ["-c", str(config)]
         with output.open("wb") as sink:
             self._process = subprocess.Popen(command, stdout=sink, stderr=sink)
         deadline = time.monotonic() + _START_S

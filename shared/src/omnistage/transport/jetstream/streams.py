@@ -25,7 +25,7 @@ class Streams:
         """Create the stream, or change it to this configuration.
 
         Raises:
-            ConfigError: the name is taken by a stream with other subjects.
+            ConfigError: the name is taken by a stream with other subjects, or the broker has no room for it.
         """
         await self._assert_stream(config)
         self._streams[config["name"]] = config
@@ -116,6 +116,11 @@ class Streams:
                 await self._connection.api(f"$JS.API.STREAM.{action}.{name}", config)
                 return
             except wire.ApiError as error:
+                if error.number in wire.STORAGE_EXHAUSTED:
+                    raise ConfigError(
+                        f"the broker has no room for stream {name} ({error.description}): give it more storage "
+                        "(max_file_store in its configuration)"
+                    ) from error
                 # Somebody else was faster: look again.
                 if error.number not in (wire.STREAM_NAME_IN_USE, wire.STREAM_NOT_FOUND):
                     raise error.mapped() from error

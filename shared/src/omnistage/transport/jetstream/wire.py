@@ -25,7 +25,7 @@ _OWN_HEADERS = "Nats-"
 # Error numbers of nats-server (server/errors.json).
 WRONG_LAST_SEQUENCE = frozenset({10071, 10164})
 STORE_FAILED = 10077
-_STORAGE_EXHAUSTED = frozenset({10023, 10028, 10047})
+STORAGE_EXHAUSTED = frozenset({10023, 10028, 10047})
 STREAM_NAME_IN_USE = 10058
 STREAM_NOT_FOUND = 10059
 CONSUMER_NOT_FOUND = 10014
@@ -51,7 +51,7 @@ class ApiError(Exception):
         """The error as the rest of the system knows it."""
         if self.number in WRONG_LAST_SEQUENCE:
             return Fenced(f"another holder has taken this log, or it was purged: {self.description}")
-        if self.number == STORE_FAILED or self.number in _STORAGE_EXHAUSTED:
+        if self.number == STORE_FAILED or self.number in STORAGE_EXHAUSTED:
             return QueueFull(f"the broker takes no more: {self.description}", retry_after_s=1.0)
         return BusUnavailable(f"the broker refused: {self}")
 
