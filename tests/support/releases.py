@@ -1,7 +1,7 @@
 """A release that does not exist yet: a copy of our packages, changed as the next contract version may change them.
 
 What the copy adds: optional fields that it really sends (one of them must not be ignored), a record kind that follows
-every data record, a control message, a work message, and a larger set-up on the broker.
+every data record, a control message, a work message, a larger set-up on the broker, and another layout of shared memory.
 """
 
 from __future__ import annotations
@@ -145,6 +145,8 @@ def _change_runtime(package: Path) -> None:
         f'            await self._bus.send(self._bus.subjects.ctl_everyone(), encode({_CONTRACTS}.Hint(note="new")))\n'
         "            await self._bus.send(",
     )
+    arena = package / "tensors" / "arena.py"
+    change(arena, 'b"omniarn1"', 'b"omniarn2"')
     topology = package / "transport" / "topology.py"
     version = re.search(r"^VERSION = (\d+)$", topology.read_text(encoding="utf-8"), re.MULTILINE)
     assert version is not None

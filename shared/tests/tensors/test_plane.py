@@ -8,7 +8,7 @@ import pytest
 
 from omnistage.contracts import Inline, Payload, TensorRef
 from omnistage.errors import ConfigError, TensorCorrupt, TensorError, TensorGone, TensorStoreFull
-from omnistage.tensors import Array, MemorySpace, TensorPlane, memory_plane, open_plane
+from omnistage.tensors import Array, MemorySpace, TensorPlane, arena, memory_plane, open_plane
 from omnistage.tensors.arena import partition_files
 
 MIB = 1 << 20
@@ -172,6 +172,17 @@ async def test_planes_of_one_space_meet() -> None:
         await memory_plane().unpack(payload)
     await reader.release(payload)
     assert writer.usage() == {"memory": (0, 0)}
+
+
+async def test_versions_with_another_layout_do_not_share_an_arena(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await opened(folder)
+    monkeypatch.setattr(arena, "MAGIC", arena.MAGIC + 1)
+    later = await opened(folder, instance="b")
+    assert later.locality not in ("", one.locality)
+    await one.close()
+    await later.close()
 
 
 async def test_locality_is_the_arena(folder: Path, tmp_path: Path) -> None:

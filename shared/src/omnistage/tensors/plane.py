@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from omnistage.contracts import Inline, Payload, TensorRef
 from omnistage.errors import ConfigError, TensorCorrupt, TensorError, TensorGone, TensorStoreFull
+from omnistage.tensors import arena
 from omnistage.tensors.memory import MemorySpace, MemoryTensorStore
 from omnistage.tensors.ownership import default_folder
 from omnistage.tensors.redis_store import RedisTensorStore
@@ -260,8 +261,11 @@ def memory_plane(
 
 
 def folder_locality(folder: Path) -> str:
-    """A name for an arena that is the same in all processes and containers that share it, and nowhere else."""
+    """A name for an arena that is the same in all processes and containers that share it, and nowhere else.
+
+    Processes that lay partitions out differently, as two versions may, do not share it.
+    """
     boot = Path("/proc/sys/kernel/random/boot_id")
     host = boot.read_text(encoding="ascii").strip() if boot.exists() else f"{uuid.getnode():x}"
     status = folder.stat()
-    return f"{host}:{status.st_dev:x}:{status.st_ino:x}"
+    return f"{host}:{status.st_dev:x}:{status.st_ino:x}:{arena.MAGIC:x}"
