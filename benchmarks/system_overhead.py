@@ -38,7 +38,7 @@ from omnistage.launcher.folder import DataFolder
 from omnistage.launcher.state import read_state
 from omnistage.observability import Metrics
 from omnistage_codec import bootstrap as codec
-from omnistage_codec.engine import DecodeEngine, Frames
+from omnistage_codec.engine import CodecEngine, DecodeEngine, Frames
 from omnistage_talker import bootstrap as talker
 from omnistage_talker.engine import SpeechEngine
 
@@ -75,10 +75,10 @@ class Engines:
         speech = (await talker.load("heart", specs["heart"], metrics)).engine
         decode = (await codec.load("heart-wave", specs["heart-wave"], metrics)).engine
         assert isinstance(speech, SpeechEngine)
-        assert isinstance(decode, DecodeEngine)
+        assert isinstance(decode, CodecEngine)
         await speech.warm()
         await decode.warm()
-        return cls(speech, decode)
+        return cls(speech, decode.decoder)
 
     async def speak(self, text: str) -> Run:
         began, first, samples = time.perf_counter(), 0.0, 0

@@ -54,7 +54,7 @@ class NetworkSettings(EngineSettings):
         step_frames: most frames of a request in one pass.
         first_frames: frames of a request's first step.
         max_frames: most frames of any step.
-        coalesce_target: steps of requests that are worth a pass at once, at most `slots`; fewer live requests never wait.
+        coalesce_target: requests whose steps are worth a pass at once, at most `slots`; fewer live ones never wait.
         coalesce_window_ms: how long the first of them waits for others.
         reference_max_s: the longest recording, in seconds.
         reference_cache_mb: encoded recordings that are kept, in MiB.
