@@ -1,7 +1,7 @@
 """A release that does not exist yet: a copy of our packages, changed as the next contract version may change them.
 
 What the copy adds: optional fields that it really sends (one of them must not be ignored), a record kind that follows
-every data record, a control message, a work message, a larger set-up on the broker, and another layout of shared memory.
+every data record, a control message, a work message, a larger set-up on the broker, another layout of shared memory.
 """
 
 from __future__ import annotations
