@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,8 +20,15 @@ engines:
 
 
 @contextmanager
-def paced_system(folder: Path, root: Path, environment: Mapping[str, str] | None = None) -> Iterator[System]:
-    """Two instances of each stage: sound at 1.2 times the speed at which it is played, 6 tokens per second.
+def paced_system(
+    folder: Path,
+    root: Path,
+    environment: Mapping[str, str] | None = None,
+    *,
+    scale: str = "thinker=2,talker=2,codec=2",
+    within: Sequence[str] = (),
+) -> Iterator[System]:
+    """Two instances of each stage, if not told otherwise: sound at 1.2 times its speed, 6 tokens per second.
 
     The talker is faster than the codec: what it writes again after its blocks were lost is paced again.
     """
@@ -30,7 +37,7 @@ def paced_system(folder: Path, root: Path, environment: Mapping[str, str] | None
     models = f"{root / 'deploy' / 'models.yaml'},{overlay}"
     paths = [path for path in ((environment or {}).get("PYTHONPATH"), os.environ.get("PYTHONPATH")) if path]
     given = {**(environment or {}), **({"PYTHONPATH": os.pathsep.join(paths)} if paths else {})}
-    with running_system(folder, scale="thinker=2,talker=2,codec=2", models=models, environment=given) as running:
+    with running_system(folder, scale=scale, models=models, environment=given, within=within) as running:
         yield running
 
 

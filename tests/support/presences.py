@@ -36,6 +36,15 @@ class Presences:
             if presence.engines and all(engine.ready for engine in presence.engines)
         ]
 
+    def ready_gateways(self, *, within_s: float = 3.0) -> list[Presence]:
+        """The gateways that serve."""
+        oldest = time.monotonic() - within_s
+        return [
+            presence
+            for at, presence in self._heard.values()
+            if at > oldest and presence.service == "gateway" and presence.state == "ready"
+        ]
+
     def holders(self, request_id: str) -> dict[str, Presence]:
         """Service -> the instance in whose slot the request is."""
         return {

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,11 +83,22 @@ class System:
 
 @contextmanager
 def running_system(
-    folder: Path, *, scale: str = "", environment: Mapping[str, str] | None = None, models: str = ""
+    folder: Path,
+    *,
+    scale: str = "",
+    environment: Mapping[str, str] | None = None,
+    models: str = "",
+    options: Sequence[str] = (),
+    within: Sequence[str] = (),
 ) -> Iterator[System]:
-    """Start a system on a free port and stop it afterwards, whatever happened."""
+    """Start a system on a free port and stop it afterwards, whatever happened.
+
+    Args:
+        options: further ones of `omnistage up`.
+        within: a command that prepares something and then becomes the command that follows it.
+    """
     data, traces = folder / "data", folder / "traces.jsonl"
-    command = [sys.executable, "-m", "omnistage.launcher", "up", "--port", "0", "--data", str(data)]
+    command = [*within, sys.executable, "-m", "omnistage.launcher", "up", "--port", "0", "--data", str(data), *options]
     command += ["--scale", scale] if scale else []
     command += ["--models", models] if models else []
     inherited = {key: value for key, value in os.environ.items() if not key.startswith("OMNISTAGE_")}
