@@ -1,4 +1,4 @@
-"""Run the talker: settings -> bootstrap -> run."""
+"""Run the talker: settings -> bootstrap -> run. Or compare its models with their references: `parity FOLDER`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,12 @@ EXIT_FAILED_START = 3
 
 
 def main() -> None:
-    """Entry point of `omnistage-talker` and `python -m omnistage_talker`."""
+    """Entry point of `omnistage-talker` and `python -m omnistage_talker`; with `parity FOLDER` it compares instead."""
+    if sys.argv[1:2] == ["parity"]:
+        limit_threads(1)
+        from omnistage_talker.parity import main as compare
+
+        sys.exit(compare(sys.argv[2:]))
     try:
         settings = read_settings()
     except ConfigError as error:

@@ -7,7 +7,7 @@ one code, the codec's end token, which has no other groups.
 from __future__ import annotations
 
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -27,21 +27,25 @@ from omnistage_talker.models.qwen3_tts.talker import Talker, TalkerInputs
 Frame = tuple[int, ...]
 
 
-@dataclass(slots=True)
-class Trace:
-    """Numbers on the way to the codes, a list entry for each step; see `FrameRunner`.
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """The numbers behind one frame.
 
     Attributes:
-        embeds: [tokens, width] inputs.
-        hidden: [rows, width] after the final norm.
-        logits: [rows, vocab] of group 0, before anything is done to them.
-        residual: [rows, groups - 1, vocab] of the other groups.
+        embeds: [width] the input of the position that emitted it.
+        hidden: [width] after the final norm.
+        logits: [vocab] of group 0, before anything is done to them.
+        residual: [groups - 1, vocab] of the other groups.
     """
 
-    embeds: list[Tensor] = field(default_factory=list)
-    hidden: list[Tensor] = field(default_factory=list)
-    logits: list[Tensor] = field(default_factory=list)
-    residual: list[Tensor] = field(default_factory=list)
+    embeds: Tensor
+    hidden: Tensor
+    logits: Tensor
+    residual: Tensor
+
+
+Trace = dict[str, list[Traced]]
+"""Request id -> its frames' numbers, in order."""
 
 
 class FrameRunner:
@@ -51,7 +55,7 @@ class FrameRunner:
         talker: the model.
         cache: of the model's shape.
         batch_invariant: a row's result does not depend on the other rows, bit for bit (`omnistage.ar.linear`).
-        trace: where given, each step's numbers are added.
+        trace: where given, each frame's numbers are added.
     """
 
     def __init__(
@@ -75,9 +79,13 @@ class FrameRunner:
             hidden, logits = self._talker.forward(inputs, self._cache)
             if not emitting:
                 return []
-            frames, finite = self._frames(hidden, logits, [row.sequence for row in emitting])
-        if self._trace is not None:
-            self._trace.embeds.append(inputs.embeds[: inputs.plan.num_tokens])
+            kept: list[Tensor] | None = None if self._trace is None else []
+            frames, finite = self._frames(hidden, logits, [row.sequence for row in emitting], kept)
+            if self._trace is not None and kept is not None:
+                residual = torch.stack(kept, dim=1)
+                for index, row in enumerate(emitting):
+                    numbers = Traced(inputs.embeds[inputs.emit[index]], hidden[index], logits[index], residual[index])
+                    self._trace.setdefault(row.sequence.request_id, []).append(numbers)
         return [
             self._emitted(codes, ok)
             for codes, ok in zip(frames.tolist()[: len(emitting)], finite.tolist()[: len(emitting)], strict=True)
@@ -92,7 +100,9 @@ class FrameRunner:
             return Emitted((), failure="the model's logits are not finite")
         return Emitted((self._end,) if codes[0] == self._end else tuple(codes))
 
-    def _frames(self, hidden: Tensor, logits: Tensor, sequences: list[Sequence]) -> tuple[Tensor, Tensor]:
+    def _frames(
+        self, hidden: Tensor, logits: Tensor, sequences: list[Sequence], kept: list[Tensor] | None
+    ) -> tuple[Tensor, Tensor]:
         """The next frame of each row ([rows, groups]) and whether its numbers are finite ([rows])."""
         requests: list[FrameRequest] = [sequence.payload for sequence in sequences]
         positions = [sequence.num_generated for sequence in sequences]
@@ -107,14 +117,8 @@ class FrameRunner:
         places = positions + [0] * missing
         first = choose(scores, make_choices([s.first for s in own + padding], places, device), stream=0)
         choices = make_choices([s.residual for s in own + padding], places, device)
-        kept: list[Tensor] | None = None if self._trace is None else []
         embedded = self._talker.embeddings.codec(first)
         rest, good = self._talker.predictor.complete(hidden, embedded, choices, logits=kept)
-        if self._trace is not None and kept is not None:
-            real = len(requests)
-            self._trace.hidden.append(hidden[:real])
-            self._trace.logits.append(logits[:real])
-            self._trace.residual.append(torch.stack(kept, dim=1)[:real])
         # An end has no other groups, so their numbers say nothing about it.
         return torch.cat((first[:, None], rest), dim=1), finite & (good | (first == self._end))
 

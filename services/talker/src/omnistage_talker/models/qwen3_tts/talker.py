@@ -126,4 +126,6 @@ class Talker:
 
         hidden = self._decoder.forward(inputs.embeds, inputs.positions, attention)
         emitted = self._decoder.normed(hidden[inputs.emit])
+        if not len(emitted):
+            return emitted, emitted.new_empty(0, self.config.talker.vocab_size)
         return emitted, self._head(emitted).float()
