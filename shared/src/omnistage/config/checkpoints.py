@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
+from omnistage.config.paths import inside
 from omnistage.errors import ConfigError
 
 PACKAGE_PREFIX = "package:"
@@ -27,7 +28,7 @@ def locate_checkpoint(name: str) -> Path:
         spec = importlib.util.find_spec(package) if package.isidentifier() else None
         if spec is None or not spec.submodule_search_locations:
             raise ConfigError(f"checkpoint {name}: the package {package!r} is not installed")
-        path = Path(spec.submodule_search_locations[0]) / file
+        path = inside(Path(spec.submodule_search_locations[0]), file)
         if not path.exists():
             raise ConfigError(f"checkpoint {name}: the package {package!r} has no file {file!r}")
     if not path.exists():
