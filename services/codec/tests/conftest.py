@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from services.codec.tests.codes import load_wave
 
 from omnistage_codec.models.hibari import layout
+from omnistage_codec.models.qwen3_tts import Qwen3TTSWave
 
 MakeFrames = Callable[..., NDArray[np.float32]]
 
@@ -28,3 +32,19 @@ def make_frames(count: int, *, seed: int = 0, f0: NDArray[np.float32] | float | 
 @pytest.fixture(scope="session", name="make_frames")
 def _make_frames() -> MakeFrames:
     return make_frames
+
+
+@pytest.fixture(scope="session", name="golden")
+def _golden() -> Path:
+    """The whole set of golden fixtures where OMNISTAGE_GOLDEN names it or it lies beside the project, else our part."""
+    named = os.environ.get("OMNISTAGE_GOLDEN")
+    beside = Path(__file__).resolve().parents[4] / "shared" / "golden"
+    folder = Path(named) if named else beside if beside.is_dir() else Path(__file__).parent / "fixtures"
+    assert (folder / "qwen3_tts" / "fixtures").is_dir(), f"{folder} holds no golden fixtures"
+    return folder / "qwen3_tts"
+
+
+@pytest.fixture(scope="session", name="wave")
+def _wave(golden: Path) -> Qwen3TTSWave:
+    """The tiny decoder."""
+    return load_wave(golden / "custom_voice")

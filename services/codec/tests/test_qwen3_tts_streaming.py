@@ -1,0 +1,208 @@
+"""Streaming equals whole: for every chunking, beside other streams, after a context, and when begun again."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+from services.codec.tests.codes import Codes, decode_in_steps, decode_whole, load_wave, make_codes
+
+from omnistage.errors import OmnistageError, StageFailed
+from omnistage_codec.models.base import BatchWaveModel, Samples, Step
+from omnistage_codec.models.qwen3_tts import Qwen3TTSWave, StreamState
+
+ALLOWED = 1e-4
+FRAME = 1920
+
+
+@pytest.mark.parametrize("frames", [1, 3, 71, 72, 73, 160])
+@pytest.mark.parametrize("sizes", [(1,), (4,), (25,), (1, 2, 4, 8, 16, 32, 64), (100,)], ids=str)
+def test_any_chunking_gives_the_same_samples(wave: Qwen3TTSWave, frames: int, sizes: tuple[int, ...]) -> None:
+    codes = make_codes(frames, seed=frames)
+    streamed = decode_in_steps(wave, codes, sizes)
+    assert len(streamed) == frames * FRAME
+    assert np.abs(streamed - decode_whole(wave, codes)).max() <= ALLOWED
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_random_chunking_gives_the_same_samples(wave: Qwen3TTSWave, seed: int) -> None:
+    codes = make_codes(120, seed)
+    sizes = np.random.default_rng(seed).integers(1, 40, 50).tolist()
+    assert np.abs(decode_in_steps(wave, codes, sizes) - decode_whole(wave, codes)).max() <= ALLOWED
+
+
+def test_the_frames_of_a_pass_do_not_matter(golden: Path, wave: Qwen3TTSWave) -> None:
+    codes = make_codes(90)
+    for step_frames in (1, 7, 1000):
+        other = load_wave(golden / "custom_voice", step_frames=step_frames)
+        assert np.abs(decode_whole(other, codes) - decode_whole(wave, codes)).max() <= ALLOWED
+
+
+def test_batch_invariant_is_bit_for_bit(golden: Path) -> None:
+    invariant = load_wave(golden / "custom_voice", batch_invariant=True)
+    codes = make_codes(80)
+    whole = decode_whole(invariant, codes)
+    assert np.array_equal(decode_in_steps(invariant, codes, (1, 5, 30)), whole)
+    others = [make_codes(80, seed) for seed in (1, 2, 3)]
+    for mine, alone in zip(_together(invariant, [codes, *others], seed=3), [codes, *others], strict=True):
+        assert np.array_equal(mine, decode_whole(invariant, alone))
+
+
+def _together(wave: Qwen3TTSWave, streams: list[Codes], seed: int) -> list[Samples]:
+    """All streams at once, each in chunks of its own, pausing and ending at random."""
+    rng = np.random.default_rng(seed)
+    states = [wave.new_state(seed=0, voice="") for _ in streams]
+    starts = [0] * len(streams)
+    parts: list[list[Samples]] = [[] for _ in streams]
+    while going := [index for index, codes in enumerate(streams) if starts[index] < len(codes)]:
+        chosen = [index for index in going if rng.random() < 0.7]
+        steps = []
+        for index in chosen:
+            size = int(rng.integers(1, 20))
+            frames = streams[index][starts[index] : starts[index] + size]
+            end = starts[index] + size >= len(streams[index])
+            steps.append(
+                Step(state=states[index], frames=frames, segment=0, segment_frame=starts[index], segment_end=end)
+            )
+            starts[index] += size
+        for index, samples in zip(chosen, wave.decode_batch(steps), strict=True):
+            assert not isinstance(samples, OmnistageError)
+            parts[index].append(samples)
+    return [np.concatenate(part) for part in parts]
+
+
+def test_32_streams_side_by_side_sound_as_each_alone(wave: Qwen3TTSWave) -> None:
+    lengths = np.random.default_rng(5).integers(1, 100, 32)
+    streams = [make_codes(int(length), seed) for seed, length in enumerate(lengths)]
+    for samples, codes in zip(_together(wave, streams, seed=1), streams, strict=True):
+        assert len(samples) == len(codes) * FRAME
+        assert np.abs(samples - decode_whole(wave, codes)).max() <= ALLOWED
+
+
+def test_samples_are_memory_of_their_own(wave: Qwen3TTSWave) -> None:
+    streams = [wave.new_state(seed=0, voice="") for _ in range(2)]
+    codes = make_codes(8)
+
+    def step(start: int) -> list[Samples]:
+        results = wave.decode_batch(
+            [
+                Step(state=state, frames=codes[start : start + 4], segment=0, segment_frame=start, segment_end=False)
+                for state in streams
+            ]
+        )
+        return [result for result in results if not isinstance(result, OmnistageError)]
+
+    first = step(0)
+    kept = [samples.copy() for samples in first]
+    second = step(4)
+    for one, other in itertools.combinations([*first, *second], 2):
+        assert not np.shares_memory(one, other)
+    first[0][:] = 9.0
+    assert np.array_equal(first[1], kept[1])
+    tails = [tail for state in streams for tail in state.point.tails]
+    assert len({tail.untyped_storage().data_ptr() for tail in tails}) == len(tails)
+
+
+def test_a_state_is_what_its_frames_make_of_it(wave: Qwen3TTSWave) -> None:
+    """Whoever takes over decodes the frames again and stands where the one before stood."""
+    codes = make_codes(60)
+    went, rebuilt = wave.new_state(seed=1, voice="a"), wave.new_state(seed=2, voice="b")
+    for start in range(0, 50, 5):
+        wave.decode(went, codes[start : start + 5], segment=0, segment_frame=start, segment_end=False)
+    wave.decode(rebuilt, codes[:50], segment=0, segment_frame=0, segment_end=False)
+    assert rebuilt.point.position == went.point.position == 50
+    for one, other in zip(went.point.tails, rebuilt.point.tails, strict=True):
+        assert one.shape == other.shape
+        assert float((one - other).abs().max()) <= ALLOWED
+    ends = [wave.decode(state, codes[50:], segment=0, segment_frame=50, segment_end=True) for state in (went, rebuilt)]
+    assert np.abs(ends[0] - ends[1]).max() <= ALLOWED
+
+
+@pytest.mark.parametrize("sizes", [(1,), (7, 30)], ids=str)
+def test_a_context_is_heard_by_the_decoder_alone(wave: Qwen3TTSWave, sizes: tuple[int, ...]) -> None:
+    codes = make_codes(100)
+    whole = decode_whole(wave, codes)[40 * FRAME :]
+    assert np.abs(decode_whole(wave, codes[40:], context=codes[:40]) - whole).max() <= ALLOWED
+    assert np.abs(decode_whole(wave, codes[40:]) - whole).max() > 100 * ALLOWED
+    state = wave.new_state(seed=0, voice="", context=codes[:40])
+    assert len(wave.decode(state, codes[:0], segment=0, segment_frame=0, segment_end=False)) == 0
+    parts, start = [], 40
+    for size in itertools.cycle(sizes):
+        frames = codes[start : start + size]
+        end = start + size >= 100
+        parts.append(wave.decode(state, frames, segment=0, segment_frame=start - 40, segment_end=end))
+        start += size
+        if end:
+            break
+    assert np.abs(np.concatenate(parts) - whole).max() <= ALLOWED
+
+
+def test_segments_are_independent_and_each_begins_with_the_context(wave: Qwen3TTSWave) -> None:
+    context, first, second = make_codes(10, 1), make_codes(6, 2), make_codes(5, 3)
+    state = wave.new_state(seed=0, voice="", context=context)
+    wave.decode(state, first, segment=0, segment_frame=0, segment_end=True)
+    samples = wave.decode(state, second, segment=1, segment_frame=0, segment_end=True)
+    assert np.abs(samples - decode_whole(wave, second, context)).max() <= ALLOWED
+
+
+def test_a_segment_may_end_without_further_frames(wave: Qwen3TTSWave) -> None:
+    state = wave.new_state(seed=0, voice="")
+    codes = make_codes(3)
+    wave.decode(state, codes, segment=0, segment_frame=0, segment_end=False)
+    assert len(wave.decode(state, codes[:0], segment=0, segment_frame=3, segment_end=True)) == 0
+    with pytest.raises(StageFailed, match="after the end of segment 0"):
+        wave.decode(state, codes, segment=0, segment_frame=3, segment_end=True)
+
+
+def _step(state: StreamState, frames: Codes, start: int = 0) -> Step[StreamState]:
+    return Step(state=state, frames=frames, segment=0, segment_frame=start, segment_end=False)
+
+
+def test_wrong_frames_fail_alone(wave: Qwen3TTSWave) -> None:
+    good, codes = wave.new_state(seed=0, voice=""), make_codes(4)
+    too_large, negative = codes.copy(), codes.copy()
+    too_large[2, 3], negative[0, 0] = 2048, -1
+    states = [wave.new_state(seed=0, voice="") for _ in range(5)]
+    results = wave.decode_batch(
+        [
+            _step(states[0], too_large),
+            _step(states[1], negative),
+            _step(good, codes),
+            _step(states[2], codes, start=1),
+            _step(states[3], codes.astype(np.int64)),
+            _step(states[4], codes[:, :8]),
+        ]
+    )
+    said = [result.message if isinstance(result, StageFailed) else "fine" for result in results]
+    assert [part in text for part, text in zip(["2048", "-1", "fine", "at frame 0", "int64", "8]"], said, strict=True)]
+    assert said.count("fine") == 1
+    assert np.abs(np.asarray(results[2]) - decode_whole(wave, codes)).max() <= ALLOWED
+    retried = wave.decode(states[2], codes, segment=0, segment_frame=0, segment_end=True)
+    assert np.abs(retried - decode_whole(wave, codes)).max() <= ALLOWED  # a refused step leaves the state as it was
+
+
+def test_a_failure_of_the_network_leaves_states_as_they_were(
+    wave: Qwen3TTSWave, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states, codes = [wave.new_state(seed=0, voice="") for _ in range(2)], make_codes(4)
+    steps = [_step(state, codes) for state in states]
+    network = wave._decoder
+
+    class Broken:
+        def __call__(self, *_: object) -> None:
+            raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(wave, "_decoder", Broken())
+    assert all(isinstance(result, StageFailed) for result in wave.decode_batch(steps))
+    monkeypatch.setattr(wave, "_decoder", network)
+    for samples in wave.decode_batch(steps):
+        assert np.abs(np.asarray(samples) - decode_whole(wave, codes)).max() <= ALLOWED
+
+
+def test_it_is_a_batch_family(wave: Qwen3TTSWave) -> None:
+    assert isinstance(wave, BatchWaveModel)
+    facts = wave.facts
+    assert (facts.frame_width, facts.frame_dtype, facts.samples_per_frame) == (16, "int32", FRAME)
+    assert (facts.frame_rate_hz, facts.sample_rate_hz, facts.lookahead_frames) == (12.5, 24000, 0)
