@@ -75,8 +75,12 @@ class RedisTensorStore:
                 socket_read_size=_READ_BYTES,
                 retry=Retry(ExponentialBackoff(cap=0.2, base=0.02), _RETRIES),
             )
-        except ValueError as error:
-            raise ConfigError(f"no address of a tensor server: {error}") from error
+        except ValueError:
+            # Its text may quote a piece of the password, and so may the chain of errors.
+            raise ConfigError(
+                "the address of the tensor server is none: redis://, rediss:// or unix://, with reserved characters "
+                "of a password percent-encoded"
+            ) from None
         client = Redis(connection_pool=pool)
         client.auto_close_connection_pool = True
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from omnistage.errors import ConfigError
+from omnistage.transport.addresses import MEMORY, checked
 from omnistage.transport.bus import Bus
 from omnistage.transport.jetstream import JetStreamBus
 from omnistage.transport.memory import MemoryBus, shared_broker
@@ -34,11 +34,8 @@ async def connect(
         BusUnavailable: nobody answers at the address.
         ConfigError: the address or the credentials are wrong.
     """
-    scheme = urlsplit(url.split(",")[0]).scheme
-    if scheme == "memory":
+    if urlsplit(checked(url)[0]).scheme == MEMORY:
         return MemoryBus(shared_broker(namespace), namespace, options)
-    if scheme not in ("nats", "tls", "ws", "wss"):
-        raise ConfigError(f"{url!r} is no address of a broker: memory:// or nats://host:port")
     bus = JetStreamBus(namespace, options)
     await bus.open(url, name=name, user=user, password=password)
     return bus

@@ -16,6 +16,7 @@ from nats.aio.subscription import Subscription
 
 from omnistage.errors import BusUnavailable, ConfigError, MessageTooLarge
 from omnistage.observability import get_logger
+from omnistage.transport.addresses import checked, shown
 from omnistage.transport.bus import ReconnectCallback
 from omnistage.transport.jetstream import wire
 from omnistage.transport.options import BusOptions
@@ -89,7 +90,7 @@ class Connection:
         try:
             async with asyncio.timeout(self.options.timeout_s):
                 await self._client.connect(
-                    servers=url.split(","),
+                    servers=checked(url),
                     name=name,
                     user=user,
                     password=password,
@@ -110,7 +111,7 @@ class Connection:
                 await self._client.subscribe(self._inbox + "*", cb=self._on_reply)
         except (TimeoutError, nats.errors.Error, OSError) as error:
             await self.close()
-            raise BusUnavailable(f"no broker at {url}: {error or 'no answer in time'}") from error
+            raise BusUnavailable(f"no broker at {shown(url)}: {error or 'no answer in time'}") from error
         except ConfigError:
             await self.close()
             raise
