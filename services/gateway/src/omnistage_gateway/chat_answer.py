@@ -12,10 +12,11 @@ from typing import Any
 from omnistage.contracts import TextDelta, TextDone, TokenLogprob
 from omnistage_gateway.answer import Sender, server_event, to_json
 from omnistage_gateway.chat_run import run_answers
-from omnistage_gateway.chat_shapes import Head, choice_piece, logprobs_of, padded, usage_of
+from omnistage_gateway.chat_shapes import Head, choice_piece, logprobs_of, padded
 from omnistage_gateway.context import Gateway
 from omnistage_gateway.served import fingerprint
 from omnistage_gateway.translate import ChatJob
+from omnistage_gateway.usage import Answered, chat_usage
 
 
 @dataclass
@@ -67,10 +68,10 @@ class Whole(_Base):
         if self._speaks:
             await self._remember(self._said[index])
 
-    async def end(self, answers: list[TextDone]) -> None:
+    async def end(self, answers: list[Answered]) -> None:
         """All answers are complete."""
         choices = [self._choice(index, said) for index, said in enumerate(self._said)]
-        await self._sender.whole("application/json", to_json(self._head.completion(choices, usage_of(answers))))
+        await self._sender.whole("application/json", to_json(self._head.completion(choices, chat_usage(answers))))
 
     def _choice(self, index: int, said: _Said) -> dict[str, Any]:
         message: dict[str, Any] = {
@@ -128,11 +129,11 @@ class Streamed(_Base):
             await self._emit(choice_piece(index, {"audio": {"expires_at": self._said[index].expires_at}}))
         await self._emit(choice_piece(index, {}, finish_reason=done.finish_reason))
 
-    async def end(self, answers: list[TextDone]) -> None:
+    async def end(self, answers: list[Answered]) -> None:
         """All answers are complete."""
         usage = b""
         if self._job.include_usage:
-            usage = server_event({**self._head.chunk([]), "usage": usage_of(answers)})
+            usage = server_event({**self._head.chunk([]), "usage": chat_usage(answers)})
         await self._sender.end(usage + b"data: [DONE]\n\n")
 
     async def _emit(self, choice: dict[str, Any]) -> None:

@@ -15,6 +15,7 @@ from omnistage_gateway.context import Gateway
 from omnistage_gateway.dispatch.interface import AudioPiece, Event
 from omnistage_gateway.playback import Playback
 from omnistage_gateway.translate import ChatJob
+from omnistage_gateway.usage import Answered
 
 SILENCE_S = 0.2
 """What is heard of an answer that has no sound at all, so that its audio is a file that can be played."""
@@ -36,7 +37,7 @@ class ChatSink(Protocol):
         ...
 
 
-async def run_answers(gateway: Gateway, job: ChatJob, request_id: str, sink: ChatSink) -> list[TextDone]:
+async def run_answers(gateway: Gateway, job: ChatJob, request_id: str, sink: ChatSink) -> list[Answered]:
     """Run all answers to their end; the first that fails ends the others.
 
     Returns:
@@ -54,7 +55,8 @@ async def run_answers(gateway: Gateway, job: ChatJob, request_id: str, sink: Cha
     )
 
 
-async def _answer(gateway: Gateway, job: ChatJob, index: int, request_id: str, sink: ChatSink) -> TextDone:
+async def _answer(gateway: Gateway, job: ChatJob, index: int, request_id: str, sink: ChatSink) -> Answered:
+    audio_s = 0.0
     if job.audio_format is None:
         done = await _follow(gateway, job, index, request_id, sink, None)
     else:
@@ -64,8 +66,9 @@ async def _answer(gateway: Gateway, job: ChatJob, index: int, request_id: str, s
                 voice = _Voice(index, sink, encoder, playback)
                 done = await _follow(gateway, job, index, request_id, sink, voice)
                 await voice.finish()
+            audio_s = encoder.duration_s
     await sink.finish(index, done)
-    return done
+    return Answered(done, audio_s)
 
 
 class _Voice:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from omnistage.contracts import TextDone, TokenLogprob
+from omnistage.contracts import TokenLogprob
 from omnistage_gateway.answer import to_json
 
 _PADDED_TO = 64
@@ -59,24 +59,6 @@ def logprobs_of(tokens: Sequence[TokenLogprob]) -> dict[str, Any]:
 
 def _token(token: TokenLogprob) -> dict[str, Any]:
     return {"token": token.token, "logprob": token.logprob, "bytes": list(token.data)}
-
-
-def usage_of(answers: Sequence[TextDone]) -> dict[str, Any]:
-    """Tokens of one request: the prompt once, the answers summed. Speech has no tokens of its own."""
-    prompt = answers[0].prompt_tokens
-    completion = sum(answer.completion_tokens for answer in answers)
-    return {
-        "prompt_tokens": prompt,
-        "completion_tokens": completion,
-        "total_tokens": prompt + completion,
-        "prompt_tokens_details": {"cached_tokens": answers[0].cached_tokens, "audio_tokens": 0},
-        "completion_tokens_details": {
-            "reasoning_tokens": 0,
-            "audio_tokens": 0,
-            "accepted_prediction_tokens": 0,
-            "rejected_prediction_tokens": 0,
-        },
-    }
 
 
 def padded(chunk: dict[str, Any]) -> dict[str, Any]:

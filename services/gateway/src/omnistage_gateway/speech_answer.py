@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import base64
-import math
-from typing import Any, Protocol
+from typing import Protocol
 
 from omnistage.errors import StageFailed
 from omnistage_gateway.answer import Sender, events_of, server_event
@@ -13,9 +12,7 @@ from omnistage_gateway.context import Gateway
 from omnistage_gateway.dispatch.interface import AudioPiece
 from omnistage_gateway.playback import Playback
 from omnistage_gateway.translate import SpeechJob
-
-AUDIO_UNITS_PER_S = 20
-"""Output is counted in started 50 ms where a voice has no tokens of its own."""
+from omnistage_gateway.usage import speech_usage
 
 
 class _Sink(Protocol):
@@ -91,12 +88,6 @@ class _Whole:
 def answer_headers(job: SpeechJob) -> dict[str, str]:
     """Which model really spoke; audio itself has no place for it."""
     return {"omnistage-model": job.plan.model}
-
-
-def speech_usage(input_chars: int, duration_s: float) -> dict[str, Any]:
-    """Usage of a voice that has no tokens: characters of the text in, started 50 ms of audio out."""
-    output = math.ceil(round(duration_s * AUDIO_UNITS_PER_S, 6))
-    return {"input_tokens": input_chars, "output_tokens": output, "total_tokens": input_chars + output}
 
 
 async def speak(gateway: Gateway, job: SpeechJob, request_id: str, sender: Sender) -> None:

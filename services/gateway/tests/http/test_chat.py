@@ -6,6 +6,7 @@ import asyncio
 import base64
 import io
 import json
+import math
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -127,10 +128,15 @@ async def test_spoken_streamed(client: openai.AsyncOpenAI, stand: Any) -> None:
     assert set(audio[-1]) == {"expires_at"}
     assert [chunk["choices"][0]["finish_reason"] for chunk in chunks[-3:-1]] == [None, "stop"]
     assert chunks[-1]["choices"] == []
-    assert chunks[-1]["usage"]["total_tokens"] == 18
+    usage = chunks[-1]["usage"]
+    heard = math.ceil(len(data) / 48_000 * 20)
+    assert usage["completion_tokens_details"]["audio_tokens"] == heard, "each started 50 ms"
+    assert (usage["completion_tokens"], usage["total_tokens"]) == (7 + heard, 18 + heard)
     whole = await client.chat.completions.create(**BODY, **SPOKEN, seed=5)
     assert whole.choices[0].message.audio
     assert base64.b64decode(whole.choices[0].message.audio.data) == data
+    assert whole.usage
+    assert whole.usage.model_dump(exclude_unset=True) == usage
     assert await stand.transcripts.get(audio[0]["id"]) == ANSWER
 
 
@@ -266,7 +272,8 @@ async def test_several_answers(client: openai.AsyncOpenAI, stand: Any, extra: di
     answer = await client.chat.completions.create(**BODY, **extra, n=3, seed=9)
     assert [choice.index for choice in answer.choices] == [0, 1, 2]
     assert answer.usage
-    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (11, 21)
+    heard = 3 * math.ceil(SECONDS * 20) if extra else 0
+    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (11, 21 + heard)
     assert stand.fake.works[0].sampling.seed == 9
     assert len({work.sampling.seed for work in stand.fake.works}) == 3
     assert len({work.request_id for work in stand.fake.works}) == 3
