@@ -41,7 +41,7 @@ def _golden() -> Path:
     beside = Path(__file__).resolve().parents[4] / "shared" / "golden"
     folder = Path(named) if named else beside if beside.is_dir() else Path(__file__).parent / "fixtures"
     assert (folder / "qwen3_tts" / "fixtures").is_dir(), f"{folder} holds no golden fixtures"
-    return folder / "qwen3_tts"
+    return folder.resolve() / "qwen3_tts"
 
 
 @pytest.fixture(scope="session", name="wave")

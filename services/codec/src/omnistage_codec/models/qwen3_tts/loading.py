@@ -33,22 +33,35 @@ def load(options: ModelOptions) -> tuple[Qwen3TTSWave, Qwen3TTSReferences | None
     Raises:
         ConfigError: no checkpoint, one of another model, missing or unexplained weights, an unknown dtype or device.
     """
-    if options.checkpoint is None:
-        raise ConfigError("a qwen3_tts codec engine needs a checkpoint")
-    placement = _placement(options)
-    config = read_tokenizer_config(options.checkpoint)
+    checkpoint, placement = _checkpoint(options), _placement(options)
+    config = read_tokenizer_config(checkpoint)
     wave = Qwen3TTSWave(
-        load_decoder(options.checkpoint, config, placement),
+        load_decoder(checkpoint, config, placement),
         config,
         step_frames=options.step_frames,
         batch_invariant=options.batch_invariant,
     )
     wanted = options.references
     if wanted is None:
-        wanted = read_speaker_config(options.checkpoint) is not None
+        wanted = read_speaker_config(checkpoint) is not None
     if not wanted:
         return wave, None
-    return wave, _load_references(options, config, placement)
+    return wave, load_references(options)
+
+
+def load_references(options: ModelOptions) -> Qwen3TTSReferences:
+    """The encoders: of waveforms, and of speakers where the checkpoint has one. Raises as `load`."""
+    checkpoint, placement = _checkpoint(options), _placement(options)
+    config = read_tokenizer_config(checkpoint)
+    encoder, encoder_print = load_encoder(checkpoint, config, placement)
+    found = load_speaker(checkpoint, placement)
+    return Qwen3TTSReferences(
+        encoder,
+        None if found is None else found[:2],
+        config,
+        fingerprint=f"{encoder_print}-{'' if found is None else found[2]}-{options.dtype}",
+        batch_invariant=options.batch_invariant,
+    )
 
 
 def load_decoder(checkpoint: Path, config: TokenizerConfig, placement: Placement) -> Decoder:
@@ -93,17 +106,10 @@ def fingerprint(tensors: dict[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def _load_references(options: ModelOptions, config: TokenizerConfig, placement: Placement) -> Qwen3TTSReferences:
-    assert options.checkpoint is not None
-    encoder, encoder_print = load_encoder(options.checkpoint, config, placement)
-    found = load_speaker(options.checkpoint, placement)
-    return Qwen3TTSReferences(
-        encoder,
-        None if found is None else found[:2],
-        config,
-        fingerprint=f"{encoder_print}-{'' if found is None else found[2]}-{options.dtype}",
-        batch_invariant=options.batch_invariant,
-    )
+def _checkpoint(options: ModelOptions) -> Path:
+    if options.checkpoint is None:
+        raise ConfigError("a qwen3_tts codec engine needs a checkpoint")
+    return options.checkpoint
 
 
 def _placement(options: ModelOptions) -> Placement:
