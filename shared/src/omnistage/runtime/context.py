@@ -186,11 +186,11 @@ class RequestContext(Generic[E]):
             DeadlineExceeded: nobody waits any more.
             Cancelled: the request is over.
         """
-        if self.meta.remaining_s <= 0:
-            raise DeadlineExceeded("the request's deadline passed while it waited")
         for edge in self._graph.out_of(self._work.node):
             if self.has(edge.destination):
                 self._writers[edge.destination] = self._writer(edge)
+        if self.meta.remaining_s <= 0:
+            raise DeadlineExceeded("the request's deadline passed while it waited")
         if await patiently(lambda: tombstones.get(self.request_id)) is not None:
             raise Cancelled("the request is over")
         wanted = redo or {}
