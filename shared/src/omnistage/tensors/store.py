@@ -26,6 +26,10 @@ OFF_LOOP_BYTES = 1024 * 1024
 """Copies from this size on leave the event loop: they take longer than handing them to a thread."""
 
 
+_NAMES = frozenset(kind.name for kind in map(np.dtype, np.typecodes["All"]) if kind.kind in "biufc")
+"""Types as they are named on the wire. Anything else is kept from numpy, which evaluates parts of such a name."""
+
+
 class TensorStore(Protocol):
     """Blocks of bytes that a producer publishes and consumers on other processes or hosts read.
 
@@ -110,8 +114,10 @@ def from_bytes(data: bytes | bytearray | memoryview | ByteArray, dtype: str, sha
         TensorCorrupt: dtype, shape and number of bytes do not fit together.
     """
     try:
+        if dtype not in _NAMES:
+            raise TensorCorrupt(f"{dtype[:50]!r} is no type of numbers")
         element = np.dtype(dtype).newbyteorder("<")
-        if element.kind not in "biufc" or len(data) != element.itemsize * math.prod(shape):
+        if len(data) != element.itemsize * math.prod(shape):
             raise TensorCorrupt(f"{len(data)} bytes are no {dtype} array of shape {shape}")
         if len(data) == 0:
             return np.empty(shape, element)
