@@ -198,9 +198,10 @@ class RequestContext(Generic[E]):
         self.resumed = any(writer.earlier for writer in self._writers.values())
 
     async def fail(self, failure: Failure, *, purged: bool = False) -> None:
-        """Say on every output edge that the request has failed, so that the gateway hears of it.
+        """Say that the request has failed, where it is read.
 
-        Where the next stage was not started nobody reads our edges: then we speak in the place of those beyond it.
+        Nobody reads an edge to a stage that was not started: in its place we speak on the edges beyond it, if the
+        gateway has none of ours.
 
         Args:
             purged: the request's logs were emptied before.
@@ -209,8 +210,9 @@ class RequestContext(Generic[E]):
             Fenced: another holder has taken over, or the request is gone.
             QueueFull: there is no room on the broker.
         """
-        for writer in self._writers.values():
-            await writer.fail(failure, purged=purged)
+        for destination, writer in self._writers.items():
+            if destination == GATEWAY or destination in self._started:
+                await writer.fail(failure, purged=purged)
         if GATEWAY not in self._writers:
             for edge in self._beyond():
                 writer = self._writer(edge)
