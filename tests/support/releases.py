@@ -151,7 +151,7 @@ def _change_runtime(package: Path) -> None:
     version = re.search(r"^VERSION = (\d+)$", topology.read_text(encoding="utf-8"), re.MULTILINE)
     assert version is not None
     change(topology, f"\nVERSION = {version[1]}\n", f"\nVERSION = {int(version[1]) + 1}\n")
-    change(topology, '"max_waiting": 4096', '"max_waiting": 8192')
+    change(topology, '"max_ack_pending": options.max_ack_pending', '"max_ack_pending": options.max_ack_pending + 1')
     change(topology, '"max_msgs": options.work_max_msgs', '"max_msgs": options.work_max_msgs + 1')
 
 

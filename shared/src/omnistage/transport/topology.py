@@ -83,7 +83,10 @@ class Topology:
 
 
 def consumer(subjects: Subjects, stage: str, model: str, options: BusOptions) -> ConsumerConfig:
-    """The durable pull consumer that all instances of a stage and model share."""
+    """The durable pull consumer that all instances of a stage and model share.
+
+    The broker lets a standing consumer change neither its policies nor `max_waiting`.
+    """
     name = f"{stage}-{model}"
     body: dict[str, Any] = {
         "durable_name": name,
