@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import shutil
+import signal
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -237,3 +239,28 @@ async def test_closing_while_the_broker_is_away(server: NatsServer) -> None:
     await eventually(gone)
     async with asyncio.timeout(PATIENCE_S):
         await bus.close()
+
+
+async def connected(bus: Bus, wanted: bool, *, within_s: float) -> None:
+    async with asyncio.timeout(within_s):
+        while bus.connected is not wanted:
+            await asyncio.sleep(0.05)
+
+
+async def test_a_broker_that_is_silent_is_noticed_though_the_connection_stands(
+    server: NatsServer, buses: tuple[Bus, Bus]
+) -> None:
+    bus = buses[0]
+    os.kill(server.pid, signal.SIGSTOP)
+    try:
+        # A line that was cut looks the same: nothing is refused, nothing arrives.
+        await connected(bus, False, within_s=8)
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
+    await connected(bus, True, within_s=PATIENCE_S)
+    assert bus.stats.reconnects == 1
+    bucket = await bus.key_value("b")
+    await bucket.put("k", b"v")
+    entry = await bucket.get("k")
+    assert entry is not None
+    assert entry[0] == b"v"
