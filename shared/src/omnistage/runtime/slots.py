@@ -21,6 +21,11 @@ class Slots:
         self._turn = asyncio.Lock()
         self._changed = asyncio.Event()
 
+    @property
+    def free(self) -> int:
+        """Slots that are neither reserved nor run in."""
+        return self._count - self._reserved - self._running
+
     async def reserve(self) -> None:
         """Wait for a slot and keep it for work that is still to come; not while somebody runs or wants to run alone."""
         await self._until(
