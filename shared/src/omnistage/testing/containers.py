@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import socket
 import time
+import warnings
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -21,13 +23,16 @@ def docker_answers() -> bool:
     import docker
     from docker.errors import DockerException
 
-    try:
-        client = docker.from_env(timeout=_PROBE_S)
-    except DockerException:
-        # The client asks for the engine's version at once.
-        return False
-    client.close()
-    return True
+    with warnings.catch_warnings():
+        # The library leaves the socket of a connection that failed to the garbage collector.
+        warnings.simplefilter("ignore", ResourceWarning)
+        client = None
+        with contextlib.suppress(DockerException):
+            client = docker.from_env(timeout=_PROBE_S)
+        gc.collect()
+    if client is not None:
+        client.close()
+    return client is not None
 
 
 @contextlib.contextmanager
