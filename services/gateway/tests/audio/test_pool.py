@@ -7,6 +7,7 @@ import threading
 from typing import Any
 
 import numpy as np
+import pytest
 
 from omnistage_gateway.audio import FORMATS, EncoderPool, Transcoder
 
@@ -60,3 +61,39 @@ async def test_a_cancelled_call_is_waited_for_by_the_close_not_by_the_caller() -
     await asyncio.to_thread(pool.shutdown)
     assert pool.open == 0
     assert chain.closed_after_call
+
+
+class ThreadOf(Transcoder):
+    """Notes in which thread each call runs."""
+
+    def __init__(self, name: str, **options: Any) -> None:
+        super().__init__(FORMATS[name], **options)
+        self.threads: list[int] = []
+
+    def feed(self, samples: Any, rate_hz: int) -> bytes:
+        self.threads.append(threading.get_ident())
+        return super().feed(samples, rate_hz)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "inline"),
+    [
+        ("pcm", {}, True),
+        ("wav", {}, True),
+        ("mp3", {}, False),
+        ("pcm", {"rate_hz": 16_000}, False),
+        ("pcm", {"tempo": 1.5}, False),
+    ],
+)
+async def test_only_what_is_merely_copied_stays_on_the_event_loop(
+    name: str, options: dict[str, Any], inline: bool
+) -> None:
+    pool = EncoderPool()
+    chain = ThreadOf(name, **options)
+    async with pool.using(chain) as encoder:
+        for _ in range(2):
+            await encoder.feed(np.zeros(4800, np.int16), 24_000)
+        await encoder.finish()
+    pool.shutdown()
+    assert chain.threads[0] != threading.get_ident()
+    assert (chain.threads[1] == threading.get_ident()) is inline

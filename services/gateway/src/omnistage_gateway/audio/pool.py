@@ -39,7 +39,9 @@ class PooledTranscoder:
         return self._transcoder.begun
 
     async def feed(self, samples: Samples, rate_hz: int) -> bytes:
-        """See `Transcoder.feed`."""
+        """See `Transcoder.feed`. Raw samples are copied at once: a thread would cost more than the copy."""
+        if self._transcoder.copies_only:
+            return self._transcoder.feed(samples, rate_hz)
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._transcoder.feed, samples, rate_hz)
 
     async def finish(self) -> bytes:

@@ -81,6 +81,11 @@ class Transcoder:
         """Whether any samples were fed."""
         return self._encoder is not None
 
+    @property
+    def copies_only(self) -> bool:
+        """Whether the next samples will merely be copied: no library has a part in it."""
+        return self._encoder is not None and not self._steps and not self._format.codec
+
     def feed(self, samples: Samples, rate_hz: int) -> bytes:
         """The next [samples] int16.
 
