@@ -30,6 +30,7 @@ from pathlib import Path
 os.environ.update({"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"})
 
 import httpx
+import uvloop
 
 from omnistage.config import load_models
 from omnistage.config.threads import ALLOCATOR
@@ -134,8 +135,11 @@ def system() -> Iterator[str]:
             subprocess.run([*launcher, "down", *data], check=True, stdout=subprocess.DEVNULL)
 
 
-async def throughput(speak: Speak, streams: int, turns: int = 4) -> float:
-    """Seconds of sound per second with so many clients that each ask again as soon as they are answered."""
+async def throughput(speak: Speak, streams: int, turns: int) -> float:
+    """Seconds of sound per second with so many clients that each ask again as soon as they are answered.
+
+    The more turns, the less weigh the first and the last, when stages wait for work.
+    """
 
     async def client() -> float:
         return sum([(await speak(TEXT)).sound_s for _ in range(turns)])
@@ -145,7 +149,9 @@ async def throughput(speak: Speak, streams: int, turns: int = 4) -> float:
     return sum(sounds) / (time.perf_counter() - began)
 
 
-async def measure(address: str, rounds: int, streams: int) -> list[tuple[str, float, float, str, float, str]]:
+async def measure(
+    address: str, rounds: int, streams: int, turns: int
+) -> list[tuple[str, float, float, str, float, str]]:
     engines = await Engines.load()
     limits = httpx.Limits(max_connections=streams, max_keepalive_connections=streams)
     async with httpx.AsyncClient(base_url=address, timeout=120, limits=limits) as client:
@@ -160,7 +166,7 @@ async def measure(address: str, rounds: int, streams: int) -> list[tuple[str, fl
                 first[name].append((await speak(SENTENCE)).first_s)
         for number in range(max(3, rounds // 12)):
             for name, speak in _in_turn(number, over_http.speak, engines.speak):
-                rate[name].append(await throughput(speak, streams))
+                rate[name].append(await throughput(speak, streams, turns))
     ours_ms, theirs_ms = (statistics.median(first[name]) * 1000 for name in ("system", "engines"))
     ours, theirs = (statistics.median(rate[name]) for name in ("system", "engines"))
     return [
@@ -192,12 +198,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--streams", type=int, default=8)
+    parser.add_argument("--turns", type=int, default=12, help="requests of each client of a throughput run")
     options = parser.parse_args()
     if any(os.environ.get(name) != value for name, value in ALLOCATOR.items()):
         # Read at a process's start only; both sides are to run with the same allocator.
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, **ALLOCATOR})
     with system() as address:
-        write(asyncio.run(measure(address, options.rounds, options.streams)))
+        write(uvloop.run(measure(address, options.rounds, options.streams, options.turns)))
 
 
 if __name__ == "__main__":
