@@ -14,6 +14,7 @@ import yaml
 from omnistage.config import ServiceSettings
 from omnistage.observability import names
 from omnistage.pipelines import GATEWAY
+from omnistage.subjects import REPUBLISHED
 
 SHOWN = (
     names.TIME_TO_FIRST_TOKEN,
@@ -86,6 +87,24 @@ def test_the_example_names_every_variable_and_its_default(root: Path) -> None:
         if line and not line.startswith("#")
     )
     assert example == used
+
+
+def test_broker_and_tensor_server_ask_for_a_password_and_are_not_published(root: Path, compose: dict[str, Any]) -> None:
+    conf = (root / "deploy" / "nats.conf").read_text(encoding="utf-8")
+    users = conf[conf.index("authorization {") :]
+    assert "password: $OMNISTAGE_BUS_PASSWORD" in users
+    assert json.dumps(REPUBLISHED) in users
+    assert "no_auth_user" not in conf
+    valkey = compose["services"]["valkey"]["command"]
+    assert valkey[valkey.index("--requirepass") + 1].startswith("${OMNISTAGE_REDIS_PASSWORD")
+    for server in ("nats", "valkey"):
+        assert "ports" not in compose["services"][server]
+    for name in compose["services"].keys() - {"nats", "valkey"}:
+        environment = compose["services"][name]["environment"]
+        assert environment["OMNISTAGE_BUS_PASSWORD"].startswith("${OMNISTAGE_BUS_PASSWORD")
+        assert "${OMNISTAGE_REDIS_PASSWORD" in environment["OMNISTAGE_REDIS_URL"]
+    published = [port for service in compose["services"].values() for port in service.get("ports", ())]
+    assert all(port.startswith("${OMNISTAGE_BIND:-127.0.0.1}:") for port in published)
 
 
 def test_images_run_without_privileges_or_tools(root: Path, services: list[str]) -> None:

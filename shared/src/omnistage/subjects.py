@@ -18,6 +18,9 @@ WORK, FEED, OUT, CTL, DEAD = "work", "feed", "out", "ctl", "dead"
 LIVE_SUFFIX = "-live"
 """Accepted records of class feed are republished to class "feed-live", those of out to "out-live"."""
 
+REPUBLISHED = tuple(f"*.{MAJOR}.{kind}{LIVE_SUFFIX}.>" for kind in (FEED, OUT))
+"""Subjects of all namespaces that the broker alone publishes on, so that no client can forge a live record."""
+
 
 def token(value: str) -> str:
     """The value itself, if it may stand in a subject. Raises ConfigError otherwise."""

@@ -22,6 +22,7 @@ from omnistage.launcher.internal import THIS_MACHINE, Internal, bracketed, redis
 from omnistage.launcher.listening import free_port
 from omnistage.launcher.process import ChildSpec
 from omnistage.launcher.settings import server_environment, server_password
+from omnistage.subjects import REPUBLISHED
 
 BROKER_USER = "omnistage"
 
@@ -86,7 +87,13 @@ ping_interval: "{_PING_INTERVAL_S}s"
 ping_max: {_PINGS_UNANSWERED}
 ports_file_dir: {run}
 max_payload: {_MAX_PAYLOAD_BYTES}
-authorization {{ user: {BROKER_USER}, password: {json.dumps(self.password)} }}
+authorization {{
+  users: [{{
+    user: {BROKER_USER}
+    password: {json.dumps(self.password)}
+    permissions: {{ publish: {{ deny: {json.dumps(REPUBLISHED)} }} }}
+  }}]
+}}
 jetstream {{
   store_dir: {store}
   max_file_store: {_FILE_STORE_BYTES}
