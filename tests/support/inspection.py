@@ -36,17 +36,17 @@ async def consumers(stream: JetStreamContext, namespace: str) -> dict[str, int]:
     return {kind: (await stream.stream_info(subjects.stream(kind))).state.consumer_count for kind in (WORK, FEED, OUT)}
 
 
-def metrics_page(port: int) -> str:
+def metrics_page(port: int, host: str = "127.0.0.1") -> str:
     """A process's metrics in Prometheus' text format."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://{host}:{port}/metrics", timeout=10) as answer:
         return str(answer.read().decode())
 
 
-def metric(port: int, name: str) -> float:
-    """Sum of a metric over all its labels."""
+def metric(port: int, name: str, host: str = "127.0.0.1", **labels: str) -> float:
+    """Sum of a metric over all samples that have these labels."""
     return sum(
         sample.value
-        for family in text_string_to_metric_families(metrics_page(port))
+        for family in text_string_to_metric_families(metrics_page(port, host))
         for sample in family.samples
-        if sample.name == name
+        if sample.name == name and labels.items() <= sample.labels.items()
     )
