@@ -10,6 +10,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from omnistage.config.paths import inside
 from omnistage.errors import ConfigError
 
 _INDEX = "model.safetensors.index.json"
@@ -93,4 +94,5 @@ def _files(folder: Path, prefix: str) -> list[Path]:
         names: dict[str, str] = json.loads(index.read_text())["weight_map"]
     except (OSError, ValueError, KeyError) as error:
         raise ConfigError(f"{index} cannot be read: {error}") from error
-    return [folder / name for name in sorted({file for weight, file in names.items() if weight.startswith(prefix)})]
+    wanted = {str(file) for weight, file in names.items() if weight.startswith(prefix)}
+    return [inside(folder, name) for name in sorted(wanted)]
