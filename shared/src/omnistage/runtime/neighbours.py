@@ -1,4 +1,4 @@
-"""Where the readers of our blocks are: whether all instances of an engine share this instance's memory."""
+"""Who else is there: whether all instances of an engine share this instance's memory, and whether anybody is heard."""
 
 from __future__ import annotations
 
@@ -13,6 +13,11 @@ from omnistage.transport import Bus, Message, Subscription
 
 GONE_AFTER_S = 3.5
 """An instance that was silent for longer than three periods of presence is taken for gone."""
+
+SILENCE_S = 1.5
+"""Somebody's presence, be it our own, comes every second: after more than that the broker, or we, stood still."""
+RECOVERY_S = 1.0
+"""So long after a silence everybody has been heard again."""
 
 GATEWAY = "gateway"
 
@@ -32,6 +37,8 @@ class Neighbours:
         self._clock = clock
         self._skipped = skipped
         self._seen: dict[str, dict[str, tuple[str, float]]] = {}
+        self._heard: float | None = None
+        self._back = float("-inf")
         self._subscription: Subscription | None = None
 
     async def start(self) -> None:
@@ -43,9 +50,20 @@ class Neighbours:
 
     def note(self, presence: Presence) -> None:
         """An instance told where it is."""
+        now = self._clock()
+        if self._heard is not None and now - self._heard > SILENCE_S:
+            self._back = now
+        self._heard = now
         readers = [GATEWAY] if presence.service == GATEWAY else [status.engine for status in presence.engines]
         for reader in readers:
-            self._seen.setdefault(reader, {})[presence.instance] = (presence.locality, self._clock())
+            self._seen.setdefault(reader, {})[presence.instance] = (presence.locality, now)
+
+    def silent_lately(self) -> bool:
+        """Whether nobody at all could be heard for a while up to now, or shortly before."""
+        if self._heard is None:
+            return False
+        now = self._clock()
+        return now - self._heard > SILENCE_S or now - self._back < RECOVERY_S
 
     def share_memory(self, engine: str) -> bool:
         """Whether every instance that may read what is sent to this engine reaches our shared memory.

@@ -47,6 +47,9 @@ _log = get_logger(__name__)
 HEARTBEAT_S = 0.4
 """A claim is prolonged this often; the queue gives it to another instance after 1.5 s of silence."""
 
+HOLDER_S = 1.0
+"""Work of a holder that could not be heard is left to it for so long: it speaks meanwhile, or is dead."""
+
 STALL_S = 2.0
 """An engine that exceeds its step's time by this much keeps its claims no longer; twice this ends the process."""
 
@@ -187,6 +190,11 @@ class Worker:
                 hosted.slots.cancel_reservation()
                 await self._leave_to_others(hosted.key, claim, meta.contract)
                 return
+            if claim.deliveries > 1 and self._neighbours.silent_lately():
+                # Its holder may live: the broker that stood still, as everybody else, could not hear it.
+                hosted.slots.cancel_reservation()
+                await self._put_off(claim, HOLDER_S)
+                return
             work = decode_work(claim.message.body)
             check_work(work, claim.message.subject, hosted.key)
             edges = self._edges_out(work)
@@ -216,9 +224,13 @@ class Worker:
         request_id = claim.message.subject.rsplit(".", 1)[-1]
         _log.info("work needs a later version", request_id=request_id, engine=engine, contract=contract)
         self._telemetry.metrics.add(names.WORK_FOR_LATER, model=engine)
+        await self._put_off(claim, min(LATER_MAX_S, LATER_S * claim.deliveries))
+
+    async def _put_off(self, claim: Claim, delay_s: float) -> None:
         try:
-            await claim.nak(min(LATER_MAX_S, LATER_S * claim.deliveries))
+            await claim.nak(delay_s)
         except BusError as error:
+            request_id = claim.message.subject.rsplit(".", 1)[-1]
             _log.warning("cannot give work back", code=error.code, request_id=request_id)
 
     async def _again(self, held: Held) -> None:
