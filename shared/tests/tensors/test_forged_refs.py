@@ -22,8 +22,8 @@ from omnistage.tensors.redis_store import RedisTensorStore
 
 NUMBERS = st.sampled_from([-(2**63), -1, 0, 1, 4095, 4096, 8192, 2**31, 2**40, 2**62, 2**63 - 1, 2**64 - 1])
 DTYPES = st.sampled_from(
-    ["float32", "int8", "O", "object", "V8", "U4", "f4,f4", "(100000000,)f4", ",", "", "datetime64[s]", "\0", "x" * 5000, ">f4",
-     "{'names': ['a'], 'formats': ['O']}", "datetime64", "void", "float99", "i4;import os"]
+    ["float32", "int8", "O", "object", "V8", "U4", "f4,f4", "(100000000,)f4", ",", "", "datetime64[s]", "\0",
+     "x" * 5000, ">f4", "{'names': ['a'], 'formats': ['O']}", "datetime64", "void", "float99", "i4;import os"]
 )  # fmt: skip
 SHAPES = st.sampled_from(
     [(), (0,), (-1,), (-1, -1), (1024,), (2**62,), (2**32, 2**32), (1,) * 70, (-2, -512), (1024, 0), (0, -5), (512, 2)]

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any, cast
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -16,6 +17,7 @@ from omnistage.contracts import AudioDelta, End, Inline, Opened, Payload, Record
 from omnistage.errors import BusUnavailable, OmnistageError
 from omnistage.pipelines import SPEECH
 from omnistage.transport import Bus, Message
+from omnistage.transport.memory import MemoryBroker, MemoryBus
 from omnistage_gateway.dispatch.interface import AudioPiece
 from omnistage_gateway.dispatch.out_edge import OutEdge
 
@@ -134,3 +136,37 @@ def test_a_log_that_stops_without_an_end_is_no_success() -> None:
     with pytest.raises(BusUnavailable) as failed:
         read([Opened(request_id="r", edge=EDGE.name, epoch=1, instance="i"), audio(1, 0, 0, 5)])
     assert failed.value.stage == "gateway"
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        audio(2**40, 0, 0, 10),
+        audio(1, -1, 0, 10),
+        audio(1, 0, -5, 5),
+        msgspec.structs.replace(audio(1, 0, 0, 10), sample_rate_hz=0),
+        msgspec.structs.replace(audio(1, 0, 0, 10), request_id="another"),
+        msgspec.structs.replace(audio(1, 0, 0, 10), payload=Inline(data=b"", dtype="int16", shape=(-5, -2))),
+        End(request_id="r", edge=EDGE.name, epoch=-3, count=0),
+    ],
+    ids=lambda record: repr(record)[:60],
+)
+async def test_a_broken_record_is_counted_and_kept_for_people(broken: Record) -> None:
+    bus = MemoryBus(broker := MemoryBroker(), "t")
+    subject = bus.subjects.out("codec", "wave", "r", EDGE.name)
+    await bus.append(subject, encode(broken), {}, expected=0)
+    skipped: list[None] = []
+    edge = OutEdge(
+        bus, InlinePlane(), EDGE, stage="codec", subject=subject, request_id="r", hop=lambda edge, seconds: None,
+        skipped=lambda: skipped.append(None),
+    )  # fmt: skip
+    await edge.open()
+    with pytest.raises(OmnistageError) as failed:
+        _ = [event async for event in edge.events()]
+    await edge.close()
+    assert (failed.value.code, failed.value.status, failed.value.stage) == ("bad_record", 500, "codec")
+    assert len(skipped) == 1
+    assert [(kept.subject, kept.body) for kept in broker.dead] == [
+        (bus.subjects.dead("codec", "wave", "r"), encode(broken))
+    ]
+    await bus.close()
