@@ -1,27 +1,21 @@
-"""Neighbours know where everybody is, and whether anybody could be heard."""
+"""Whether all readers share our memory: learned from presences, the clock in the test's hands."""
 
 from __future__ import annotations
 
 import pytest
 
-from omnistage.contracts import Presence
-from omnistage.runtime.neighbours import RECOVERY_S, SILENCE_S, Neighbours
+from omnistage.contracts import EngineStatus, Presence
+from omnistage.runtime.neighbours import GONE_AFTER_S, Neighbours
 from omnistage.transport.memory import MemoryBroker, MemoryBus
+
+HERE, THERE = "here", "there"
 
 
 class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
+    now = 100.0
 
     def __call__(self) -> float:
         return self.now
-
-
-def presence(locality: str = "here") -> Presence:
-    return Presence(
-        service="gateway", instance="gw-1", state="ready", version="0", contract=1, pid=1, host="h", started=0.0,
-        locality=locality,
-    )  # fmt: skip
 
 
 @pytest.fixture
@@ -31,40 +25,58 @@ def clock() -> Clock:
 
 @pytest.fixture
 async def neighbours(clock: Clock) -> Neighbours:
-    return Neighbours(MemoryBus(MemoryBroker(), "t"), "here", clock)
+    return Neighbours(MemoryBus(MemoryBroker(), "t"), HERE, clock)
 
 
-async def test_before_anybody_was_heard_nobody_is_missed(neighbours: Neighbours, clock: Clock) -> None:
-    clock.now += 100
-    assert not neighbours.silent_lately()
-    neighbours.note(presence())
-    assert not neighbours.silent_lately()
+def codec(instance: str, locality: str) -> Presence:
+    return Presence(
+        service="codec",
+        instance=instance,
+        state="ready",
+        version="1",
+        contract=1,
+        pid=1,
+        host="h",
+        started=0.0,
+        locality=locality,
+        engines=(EngineStatus(engine="wave", ready=True, slots=1),),
+    )
 
 
-async def test_signs_in_time_are_no_silence(neighbours: Neighbours, clock: Clock) -> None:
-    for _ in range(5):
-        neighbours.note(presence())
-        clock.now += 0.9 * SILENCE_S
-        assert not neighbours.silent_lately()
+def hear(neighbours: Neighbours, clock: Clock, seconds: float, *who: Presence) -> None:
+    """These speak every second."""
+    end = clock.now + seconds
+    while clock.now < end:
+        clock.now += 1.0
+        for presence in who:
+            neighbours.note(presence)
 
 
-async def test_a_silence_is_one_until_a_while_after_it(neighbours: Neighbours, clock: Clock) -> None:
-    neighbours.note(presence())
-    clock.now += 1.1 * SILENCE_S
-    assert neighbours.silent_lately()
-    neighbours.note(presence())
-    clock.now += 0.9 * RECOVERY_S
-    neighbours.note(presence())
-    assert neighbours.silent_lately()
-    clock.now += 0.2 * RECOVERY_S
-    assert not neighbours.silent_lately()
+def test_one_reader_elsewhere_is_enough(neighbours: Neighbours) -> None:
+    assert neighbours.share_memory("wave")
+    neighbours.note(codec("near", HERE))
+    assert neighbours.share_memory("wave")
+    neighbours.note(codec("far", THERE))
+    assert not neighbours.share_memory("wave")
+    assert neighbours.share_memory("another")
 
 
-async def test_memory_is_shared_as_long_as_everybody_is_here(neighbours: Neighbours, clock: Clock) -> None:
-    assert neighbours.share_memory("gateway")
-    neighbours.note(presence())
-    assert neighbours.share_memory("gateway")
-    neighbours.note(presence("elsewhere"))
-    assert not neighbours.share_memory("gateway")
-    clock.now += 4.0
-    assert neighbours.share_memory("gateway")
+def test_who_is_silent_while_others_speak_is_gone(neighbours: Neighbours, clock: Clock) -> None:
+    near = codec("near", HERE)
+    hear(neighbours, clock, 2, near, codec("far", THERE))
+    hear(neighbours, clock, 3, near)
+    assert not neighbours.share_memory("wave")
+    hear(neighbours, clock, 1, near)
+    assert neighbours.share_memory("wave")
+
+
+@pytest.mark.parametrize("cut_s", [3.0, 60.0])
+def test_who_was_there_when_the_line_was_cut_is_there_still(neighbours: Neighbours, clock: Clock, cut_s: float) -> None:
+    near, far = codec("near", HERE), codec("far", THERE)
+    hear(neighbours, clock, 2, near, far)
+    clock.now += cut_s
+    assert not neighbours.share_memory("wave")
+    neighbours.note(near)
+    assert not neighbours.share_memory("wave")
+    hear(neighbours, clock, GONE_AFTER_S + 1, near)
+    assert neighbours.share_memory("wave")

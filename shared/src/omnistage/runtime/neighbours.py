@@ -14,6 +14,9 @@ from omnistage.transport import Bus, Message, Subscription
 GONE_AFTER_S = 3.5
 """An instance that was silent for longer than three periods of presence is taken for gone."""
 
+DEAF_S = 1.75
+"""If nobody at all was heard for so long (this instance's own presence comes every second), the line was cut."""
+
 SILENCE_S = 1.5
 """Somebody's presence, be it our own, comes every second: after more than that the broker, or we, stood still."""
 RECOVERY_S = 1.0
@@ -37,6 +40,7 @@ class Neighbours:
         self._clock = clock
         self._skipped = skipped
         self._seen: dict[str, dict[str, tuple[str, float]]] = {}
+        self._last_heard = clock()
         self._heard: float | None = None
         self._back = float("-inf")
         self._subscription: Subscription | None = None
@@ -50,6 +54,7 @@ class Neighbours:
 
     def note(self, presence: Presence) -> None:
         """An instance told where it is."""
+        self._excuse_silence()
         now = self._clock()
         if self._heard is not None and now - self._heard > SILENCE_S:
             self._back = now
@@ -68,11 +73,12 @@ class Neighbours:
     def share_memory(self, engine: str) -> bool:
         """Whether every instance that may read what is sent to this engine reaches our shared memory.
 
-        While none is known the answer is yes: a block out of its reader's reach is an error that names itself.
+        While none is known the answer is yes: a block out of its reader's reach is an error that names itself. While
+        nobody at all is heard, it is this instance that is cut off, and whoever was there still is.
         """
         if not self._locality:
             return True
-        now = self._clock()
+        now = min(self._clock(), self._last_heard + DEAF_S)
         alive = {
             instance: (locality, seen)
             for instance, (locality, seen) in self._seen.get(engine, {}).items()
@@ -80,6 +86,17 @@ class Neighbours:
         }
         self._seen[engine] = alive
         return all(locality == self._locality for locality, _ in alive.values())
+
+    def _excuse_silence(self) -> None:
+        """Nobody is to blame for silence while this instance heard nothing."""
+        now = self._clock()
+        deaf_s = now - self._last_heard
+        self._last_heard = now
+        if deaf_s > DEAF_S:
+            self._seen = {
+                reader: {instance: (locality, seen + deaf_s) for instance, (locality, seen) in instances.items()}
+                for reader, instances in self._seen.items()
+            }
 
     async def _receive(self, message: Message) -> None:
         try:
