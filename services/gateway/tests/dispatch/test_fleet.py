@@ -109,3 +109,27 @@ async def test_after_closing_it_hears_nothing(bus: MemoryBus) -> None:
     for _ in range(10):
         await asyncio.sleep(0)
     assert fleet.capacity("llm") == 0
+
+
+@pytest.mark.parametrize("fields", [{"slots": -5}, {"slots": 10**6}, {"service_s": float("nan")}, {"queue": -1}])
+async def test_absurd_presences_are_counted_and_offer_nothing(bus: MemoryBus, fields: dict[str, Any]) -> None:
+    skipped: list[None] = []
+    fleet = Fleet(bus, MODELS, "gw", skipped=lambda: skipped.append(None))
+    await fleet.start()
+    status = EngineStatus(**{"engine": "llm", "ready": True, "slots": 1, **fields})
+    presence = Presence(
+        service="thinker", instance="t2", state="ready", version="0", contract=1, pid=1, host="h", started=0.0,
+        engines=(status,),
+    )  # fmt: skip
+    await bus.send(bus.subjects.presence("thinker", "t2"), encode(presence))
+    await bus.send(bus.subjects.presence("thinker", "t1"), encode(presence))
+    await bus.send(bus.subjects.presence("thinker", "t1"), b"\xff")
+    async with asyncio.timeout(5):
+        while len(skipped) < 3:
+            await asyncio.sleep(0)
+    assert fleet.capacity("llm") == 0
+    await say(bus)
+    async with asyncio.timeout(5):
+        while fleet.capacity("llm") != 2:
+            await asyncio.sleep(0)
+    await fleet.close()
