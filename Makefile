@@ -49,6 +49,7 @@ chaos-short: setup-dev ## break a running system for a quarter of an hour
 
 chaos: setup-dev ## break a running system for an hour; results go to benchmarks/results/
 	$(RUN) $(BIN)/python -m pytest -s -m chaos_long tests/chaos
+	$(RUN) $(BIN)/python -m pytest -s -m "chaos and load_long" tests/load
 
 bench: setup-dev ## run the benchmarks; results go to benchmarks/results/
 	@set -e; for file in benchmarks/*.py; do echo "$$file"; $(RUN) $(BIN)/python "$$file"; done

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from omnistage.contracts import EngineStatus, Presence
-from omnistage_gateway.dispatch.fleet_table import PRESENCE_LIMIT_S, FleetTable, common_facts, share_of
+from omnistage_gateway.dispatch.fleet_table import HOLD_S, PRESENCE_LIMIT_S, FleetTable, common_facts
 
 
 class Clock:
@@ -125,10 +125,16 @@ def test_gateways_share_slots_and_each_knows_its_rank(table: FleetTable, clock: 
     assert (table.gateways, table.share("heart")) == (1, 5)
 
 
-@pytest.mark.parametrize("slots", [1, 2, 3, 7, 16])
-@pytest.mark.parametrize("gateways", [1, 2, 3, 5])
-def test_shares_add_up_to_the_slots_where_there_are_enough(slots: int, gateways: int) -> None:
-    shares = [share_of(slots, rank, gateways) for rank in range(gateways)]
-    assert min(shares) >= 1
-    assert sum(shares) == max(slots, gateways)
-    assert share_of(0, 0, gateways) == 0
+def test_the_part_follows_what_comes_but_grows_only_when_others_had_time(table: FleetTable, clock: Clock) -> None:
+    table.heard(presence("t1", slots=8, service_s=1.0))
+    table.heard(presence("gw-a", "gateway"))
+    assert table.share("heart") == 4
+    assert not table.wants("gw-a", {"heart": {"t": 0.5}})
+    assert table.wants("gw-b", {"heart": {"t": 20.0}})
+    assert table.share("heart") == 4
+    clock.now += HOLD_S + 1.0 + 0.1
+    assert table.share("heart") == 7
+    assert table.wants("gw-a", {"heart": {"t": 60.0}})
+    assert table.share("heart") == 2, "less at once"
+    table.heard(presence("gw-a", "gateway", state="draining"))
+    assert table.share("heart") == 8

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import random
 from collections import Counter
@@ -255,6 +256,15 @@ def test_the_grace_ends_with_what_is_missing_and_starts_anew_after_a_return() ->
     assert (error.status, error.code, error.message) == (503, "model_not_ready", "engine gone")
     assert error.retry_after_s == 10.0
     world.line.finish(blocker)
+
+
+def test_what_comes_is_measured_in_slots_whether_it_is_let_in_or_not() -> None:
+    world = World(service_s=2.0, limits=LineLimits(wait_s=0.0), e=1)
+    for _ in range(300):
+        world.now += 0.1
+        with contextlib.suppress(Unavailable):
+            world.enter("a")
+    assert world.line.wanted()["e"]["a"] == pytest.approx(20.0, rel=0.05)
 
 
 def test_leaving_the_line_is_idempotent_and_nothing_is_remembered_when_all_is_quiet() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from omnistage.config import ModelsFile
-from omnistage.contracts import Presence, Promises, decode_control, encode
+from omnistage.contracts import EngineStatus, Presence, Promises, decode_control, encode
 from omnistage.transport import Message
 from omnistage.transport.memory import MemoryBroker, MemoryBus
 from omnistage_gateway.dispatch import promises as module
@@ -37,6 +37,10 @@ class Gateway:
         self.fleet = Fleet(self.bus, MODELS, name)
         self.promises = SharedPromises(self.bus, self.fleet, time.monotonic)
         self.bookings = Bookings(time.monotonic, self.promises)
+        self.wanted: dict[str, dict[str, float]] = {}
+
+    def wants(self) -> dict[str, dict[str, float]]:
+        return self.wanted
 
     async def announce(self) -> None:
         presence = Presence(
@@ -51,7 +55,7 @@ async def running(*names: str) -> AsyncIterator[list[Gateway]]:
     gateways = [Gateway(broker, name) for name in names]
     for gateway in gateways:
         await gateway.fleet.start()
-        await gateway.promises.start(gateway.bookings)
+        await gateway.promises.start(gateway.bookings, gateway.wants)
     for gateway in gateways:
         await gateway.announce()
     await until(lambda: all(gateway.promises.gateways == len(names) for gateway in gateways))
@@ -92,13 +96,28 @@ async def test_the_room_for_all_promises_is_shared_by_the_gateways() -> None:
         assert other.bookings.tenants() == set(), "the other one's promises do not count against a key here"
 
 
+async def test_gateways_divide_the_slots_by_what_comes_to_them() -> None:
+    async with running("a", "b") as (one, other):
+        status = EngineStatus(engine="llm", ready=True, slots=8, service_s=0.1)
+        presence = Presence(
+            service="thinker", instance="t1", state="ready", version="0", contract=1, pid=1, host="h", started=0.0,
+            engines=(status,),
+        )  # fmt: skip
+        await one.bus.send(one.bus.subjects.presence("thinker", "t1"), encode(presence))
+        await until(lambda: one.fleet.capacity("llm") == other.fleet.capacity("llm") == 4)
+        one.wanted = {"llm": {"t": 30.0}}
+        await until(lambda: (one.fleet.capacity("llm"), other.fleet.capacity("llm")) == (7, 1))
+        assert (one.promises.part("llm"), other.promises.part("llm")) == (7 / 8, 1 / 8)
+
+
 async def test_many_at_once_are_told_in_a_few_messages() -> None:
     count = 2 * MOST_AT_ONCE + 1
     async with running("a", "b") as (one, other):
         sizes: list[int] = []
 
         async def listen(message: Message) -> None:
-            sizes.append(len(decode_control(message.body).booked))
+            if booked := decode_control(message.body).booked:
+                sizes.append(len(booked))
 
         await other.bus.subscribe(other.bus.subjects.promises(), listen)
         for number in range(count):

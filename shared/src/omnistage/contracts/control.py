@@ -115,11 +115,13 @@ class Promises(Message, frozen=True, kw_only=True, omit_defaults=True, tag="prom
     Attributes:
         gateway: its instance name.
         claimed: keys of clients that have come, whoever promised it to them.
+        wanted: engine -> tenant -> slots that the requests which come to the gateway would fill; None says nothing.
     """
 
     gateway: str
     booked: tuple[Promise, ...] = ()
     claimed: tuple[str, ...] = ()
+    wanted: dict[str, dict[str, float]] | None = None
 
 
 Control = Cancel | Forget | Redo | Ping | Drain | Presence | Promises

@@ -62,6 +62,10 @@ class Others(Protocol):
         """How many gateways serve, this one included."""
         ...
 
+    def part(self, engine: str) -> float:
+        """Which part of an engine's slots is this gateway's, and so of those who come back."""
+        ...
+
     def booked(self, booking: Booking) -> None:
         """Tell them of a promise."""
         ...
@@ -75,6 +79,9 @@ class Alone:
     """There are no others."""
 
     gateways = 1
+
+    def part(self, engine: str) -> float:
+        return 1.0
 
     def booked(self, booking: Booking) -> None: ...
 
@@ -163,7 +170,7 @@ class Bookings:
             if at > now + within_s:
                 break
             due += engine in self._by_key[key].engines
-        return math.ceil(due * self.kept / self._others.gateways)
+        return math.ceil(due * self.kept * self._others.part(engine))
 
     def expire(self) -> None:
         """Forget promises whose time has passed."""

@@ -14,6 +14,7 @@ from omnistage.errors import BusError
 from omnistage.observability import get_logger
 from omnistage.runtime.broken import Broken, read_presence
 from omnistage.transport import Bus, Message, Subscription
+from omnistage_gateway.dispatch.credits import Wanted
 from omnistage_gateway.dispatch.fleet_table import EngineView, FleetTable
 
 _log = get_logger(__name__)
@@ -92,6 +93,12 @@ class Fleet:
     def capacity(self, engine: str) -> int:
         """Slots of an engine that this gateway may fill; 0 while no instance is ready."""
         return self._table.share(engine)
+
+    def wants(self, gateway: str, wanted: Wanted) -> None:
+        """What a gateway wants, this one or another, decides over its part of the slots."""
+        changed = self._table.wants(gateway, wanted)
+        # What others have given up may be used a while later, which is no change of anything.
+        self._tell(changed or gateway == self._instance)
 
     def service_s(self, engine: str) -> float:
         """Mean seconds that a request holds a slot of an engine; 0 if unknown."""

@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 
 from omnistage.contracts import EngineStatus, Presence
 from omnistage.pipelines import GATEWAY
+from omnistage_gateway.dispatch.credits import Grant, Wanted, divide
 
+HOLD_S = 1.0
+"""Gateways learn of a new division within so many seconds of one another."""
 PRESENCE_LIMIT_S = 3.5
 """An instance that was not heard of for this long is gone: presences come every second, so three were missed."""
 
@@ -57,17 +60,6 @@ def common_facts(all_facts: Iterable[Mapping[str, float]]) -> dict[str, float]:
     return {name: (max if name.endswith("_min") else min)(facts[name] for facts in maps) for name in sorted(shared)}
 
 
-def share_of(slots: int, rank: int, gateways: int) -> int:
-    """Slots that one of several gateways may fill: equal shares, the remainder to the first; never less than one.
-
-    With fewer slots than gateways the shares add up to more than there is; the surplus waits in the work queue.
-    """
-    if slots <= 0:
-        return 0
-    share, remainder = divmod(slots, gateways)
-    return max(1, share + (1 if rank < remainder else 0))
-
-
 class FleetTable:
     """Instances by what they last said.
 
@@ -81,8 +73,10 @@ class FleetTable:
         self._gateway = gateway
         self._instances: dict[str, _Instance] = {}
         self._engines: dict[str, EngineView] = {}
-        self._rank = 0
-        self._gateways = 1
+        self._gateways: tuple[str, ...] = (gateway,)
+        self._wanted: dict[str, Wanted] = {}
+        self._parts: dict[str, int] = {}
+        self._grants: dict[str, Grant] = {}
 
     def heard(self, presence: Presence) -> bool:
         """Take a presence in; True if it changes what is ready, how much of it there is, or what it announces."""
@@ -109,12 +103,33 @@ class FleetTable:
 
     def share(self, key: str) -> int:
         """Slots of an engine that this gateway may fill."""
-        return share_of(self.engine(key).slots, self._rank, self._gateways)
+        view = self.engine(key)
+        if len(self._gateways) == 1:
+            return view.slots
+        grant = self._grants.setdefault(key, Grant(self._clock))
+        return grant.use(self._parts.get(key, 0), view.slots, HOLD_S + view.service_s)
+
+    def wants(self, gateway: str, wanted: Wanted) -> bool:
+        """What a gateway wants, this one or another; True if that changes how many slots are this one's."""
+        self._wanted[gateway] = wanted
+        before = dict(self._parts)
+        self._divide()
+        return self._parts != before
+
+    def _divide(self) -> None:
+        """Compute this gateway's part of every engine."""
+        self._wanted = {name: wanted for name, wanted in self._wanted.items() if name in self._gateways}
+        self._parts = {
+            key: divide(view.slots, {name: self._wanted.get(name, {}).get(key, {}) for name in self._gateways})[
+                self._gateway
+            ]
+            for key, view in self._engines.items()
+        }
 
     @property
     def gateways(self) -> int:
         """Ready gateways, this one included."""
-        return self._gateways
+        return len(self._gateways)
 
     @property
     def presences(self) -> tuple[Presence, ...]:
@@ -124,10 +139,12 @@ class FleetTable:
     def _derive(self) -> bool:
         engines = self._derive_engines()
         others = {p.instance for p in self.presences if p.service == GATEWAY and p.state == "ready"}
-        names = sorted(others | {self._gateway})
-        rank, gateways = names.index(self._gateway), len(names)
-        changed = (engines, rank, gateways) != (self._engines, self._rank, self._gateways)
-        self._engines, self._rank, self._gateways = engines, rank, gateways
+        gateways = tuple(sorted(others | {self._gateway}))
+        changed = (engines, gateways) != (self._engines, self._gateways)
+        if gateways != self._gateways:
+            self._grants.clear()
+        self._engines, self._gateways = engines, gateways
+        self._divide()
         return changed
 
     def _derive_engines(self) -> dict[str, EngineView]:

@@ -17,6 +17,7 @@ from typing import Protocol
 
 from omnistage.errors import DeadlineExceeded, OmnistageError, RateLimited, Unavailable
 from omnistage_gateway.dispatch.bookings import Bookings, Others
+from omnistage_gateway.dispatch.credits import Demand
 from omnistage_gateway.dispatch.shares import Shares
 
 _SMOOTHING = 0.1
@@ -121,6 +122,7 @@ class Line:
         self._clock = clock
         self._shares = Shares(limits.weights)
         self.bookings = Bookings(clock, others)
+        self._demand = Demand(clock)
         self._hold_s: dict[str, float] = {}
         self._waiting: dict[Ticket, None] = {}
         self._by_tenant: Counter[str] = Counter()
@@ -148,6 +150,7 @@ class Line:
                 was promised to others.
         """
         self.bookings.expire()
+        self._demand.came(ticket.engines, ticket.tenant)
         wait_s = self.expected_wait_s(ticket)
         ticket.entered = self._clock()
         if self._by_tenant[ticket.tenant] >= self._limits.per_tenant:
@@ -168,6 +171,13 @@ class Line:
             self._shares.arrive(ticket.tenant)
         self._waiting[ticket] = None
         self._by_tenant[ticket.tenant] += 1
+
+    def wanted(self) -> dict[str, dict[str, float]]:
+        """Engine -> tenant -> slots that the requests which come now would fill, let in or not."""
+        return {
+            engine: {tenant: rate * self._service_s(engine) for tenant, rate in tenants.items()}
+            for engine, tenants in self._demand.rates().items()
+        }
 
     def leave(self, ticket: Ticket) -> None:
         """Give up waiting. Idempotent."""

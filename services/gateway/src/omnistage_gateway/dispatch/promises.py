@@ -1,4 +1,4 @@
-"""Promises that several gateways keep together: each tells the others what it has promised to whom it refused."""
+"""What gateways tell one another: how much each could use, and what each has promised to whom it refused."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from omnistage.observability import get_logger
 from omnistage.runtime.tasks import TaskBag
 from omnistage.transport import Bus, Message, Subscription
 from omnistage_gateway.dispatch.bookings import Booking, Bookings
+from omnistage_gateway.dispatch.credits import Wanted
 from omnistage_gateway.dispatch.fleet import Fleet
 
 _log = get_logger(__name__)
 
+WANTED_EVERY_S = 0.5
+"""What this gateway could use is told this often, as long as there are others."""
 DELAY_S = 0.02
 """News are collected for so long: under overload there are many, and nobody comes back in less than a second."""
 MOST_AT_ONCE = 300
@@ -45,14 +48,15 @@ class SharedPromises:
         self._subscription: Subscription | None = None
         self._bookings: Bookings | None = None
 
-    async def start(self, bookings: Bookings) -> None:
-        """Begin to listen; what is heard goes to `bookings`.
+    async def start(self, bookings: Bookings, wanted: Callable[[], Wanted]) -> None:
+        """Begin to listen and to tell; what is heard goes to `bookings` and to the fleet.
 
         Raises:
             BusUnavailable: there is no broker.
         """
         self._bookings = bookings
         self._subscription = await self._bus.subscribe(self._bus.subjects.promises(), self._hear)
+        self._tasks.spawn(self._tell_wanted(wanted))
 
     async def close(self) -> None:
         """Listen and tell no more. Idempotent."""
@@ -65,6 +69,11 @@ class SharedPromises:
     def gateways(self) -> int:
         """See `bookings.Others`."""
         return self._fleet.table.gateways
+
+    def part(self, engine: str) -> float:
+        """See `bookings.Others`."""
+        slots = self._fleet.engine(engine).slots
+        return self._fleet.capacity(engine) / slots if slots else 1 / self.gateways
 
     def booked(self, booking: Booking) -> None:
         """See `bookings.Others`."""
@@ -98,12 +107,23 @@ class SharedPromises:
             claimed, self._claimed = self._claimed[:MOST_AT_ONCE], self._claimed[MOST_AT_ONCE:]
             now = self._clock()
             promises = tuple(Promise(key=one.key, in_s=one.due - now, engines=one.engines) for one in booked)
-            news = Promises(gateway=self._fleet.instance, booked=promises, claimed=tuple(claimed))
-            try:
-                await self._bus.send(self._bus.subjects.promises(), encode(news))
-            except BusError as error:
-                # The others do not know of these then, and may refuse who comes to them.
-                _log.warning("cannot_tell_promises", code=error.code)
+            await self._send(Promises(gateway=self._fleet.instance, booked=promises, claimed=tuple(claimed)))
+
+    async def _tell_wanted(self, wanted: Callable[[], Wanted]) -> None:
+        while True:
+            await asyncio.sleep(WANTED_EVERY_S)
+            if self.gateways > 1:
+                now = {engine: dict(tenants) for engine, tenants in wanted().items()}
+                await self._send(Promises(gateway=self._fleet.instance, wanted=now))
+                # Only now, so that all divide by the same figures.
+                self._fleet.wants(self._fleet.instance, now)
+
+    async def _send(self, news: Promises) -> None:
+        try:
+            await self._bus.send(self._bus.subjects.promises(), encode(news))
+        except BusError as error:
+            # The others go on with what they know, and may refuse who comes to them.
+            _log.warning("cannot_tell_other_gateways", code=error.code)
 
     async def _hear(self, message: Message) -> None:
         try:
@@ -113,6 +133,8 @@ class SharedPromises:
             return
         if not isinstance(news, Promises) or news.gateway == self._fleet.instance or self._bookings is None:
             return
+        if news.wanted is not None:
+            self._fleet.wants(news.gateway, news.wanted)
         now = self._clock()
         for promise in news.booked:
             self._bookings.heard(Booking(promise.key, now + promise.in_s, promise.engines))

@@ -116,7 +116,7 @@ class BusDispatcher:
         """
         self._tombstones = await self._bus.key_value(REQUESTS_BUCKET, ttl_s=TOMBSTONE_TTL_S)
         self._fleet.on_change(self._admission.wake)
-        await self._promises.start(self._line.bookings)
+        await self._promises.start(self._line.bookings, self._line.wanted)
         await self._fleet.start()
 
     def refuse(self) -> None:
