@@ -1,13 +1,18 @@
 """Far more requests than the system can serve: those that are let in do not feel it, the others are told when to come.
 
-Two clients' keys, one twice as busy as the other; each request that is refused comes back once, when it was told to.
+Two gateways behind one port; two clients' keys, one twice as busy as the other. Each client that is refused comes back
+once, when it was told to, to whichever gateway takes its connection.
 """
 
 from __future__ import annotations
 
 import asyncio
+import csv
+import datetime
+import os
 import random
 import statistics
+import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -19,7 +24,8 @@ from tests.support.system import System, running_system
 
 pytestmark = [pytest.mark.e2e, pytest.mark.load, pytest.mark.chaos]
 
-SLOTS = 4
+SLOTS = 8
+"""Shared by two gateways."""
 OVERLAY = f"""
 version: 1
 engines:
@@ -30,6 +36,8 @@ KEYS = {"alice": "key-of-alice", "bob": "key-of-bob"}
 SHARES = {"alice": 2 / 3, "bob": 1 / 3}
 ALLOWANCE_S = 0.1
 """On top of 1.5 times the unloaded time to first audio: clients and all services of the test share two cores."""
+PATIENCE_S = 120.0
+"""Who is told to come back later than this does not; at ten times the capacity the last would wait ten minutes."""
 PROMPT_S = 1.0
 """A refusal is "at once" if it takes no longer, client and all on two cores; measured: some milliseconds."""
 
@@ -39,7 +47,7 @@ class Visit:
     """One request of a client and what became of it.
 
     Attributes:
-        statuses: of the first try and, if that was refused, of the second.
+        statuses: of the first try and, if that was refused and the client waited, of the second.
         refused_s: how long the refusals took.
         first_audio_s: from the sending of the try that was let in to its first byte of sound.
         admitted_at: clock reading of that sending.
@@ -63,7 +71,7 @@ def system(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Iterator[Sys
         "OMNISTAGE_MAX_WAIT_S": "0.1",
     }
     models = f"{root / 'deploy' / 'models.yaml'},{overlay}"
-    with running_system(folder, models=models, environment=environment) as running:
+    with running_system(folder, models=models, environment=environment, scale="gateway=2") as running:
         yield running
 
 
@@ -90,7 +98,7 @@ async def visits(client: httpx.AsyncClient, tenant: str, number: int) -> Visit:
     visit = Visit(tenant)
     text = f"Good morning number {number}."
     stay_away_s = await attempt(client, visit, text)
-    if stay_away_s is not None:
+    if stay_away_s is not None and stay_away_s <= PATIENCE_S:
         await asyncio.sleep(stay_away_s)
         await attempt(client, visit, text)
     return visit
@@ -122,49 +130,119 @@ async def crowd(client: httpx.AsyncClient, rate: float, seconds: float) -> list[
     return [task.result() for task in tasks]
 
 
-async def overload(system: System, times: float, seconds: float) -> list[Visit]:
-    """Put the system under so many times its capacity and check what must hold of everybody's answers."""
+@dataclass(frozen=True)
+class Outcome:
+    """What an overload looked like to the clients; times in seconds."""
+
+    times: float
+    seconds: float
+    capacity_per_s: float
+    first_unloaded_s: float
+    seen: list[Visit]
+
+    @property
+    def returned(self) -> list[Visit]:
+        return [visit for visit in self.seen if len(visit.statuses) == 2]
+
+    @property
+    def kept(self) -> list[Visit]:
+        return [visit for visit in self.returned if visit.statuses[1] == 200]
+
+    @property
+    def first_audio_s(self) -> list[float]:
+        return sorted(visit.first_audio_s for visit in self.seen if visit.first_audio_s is not None)
+
+    @property
+    def refused_s(self) -> list[float]:
+        return sorted(seconds for visit in self.seen for seconds in visit.refused_s)
+
+    @property
+    def shares(self) -> tuple[int, int]:
+        """Requests of the two keys that were let in while both had some waiting."""
+        admitted = {name: [v.admitted_at for v in self.seen if v.tenant == name and 200 in v.statuses] for name in KEYS}
+        until = min(max(times) for times in admitted.values())
+        alice, bob = (sum(1 for at in admitted[name] if at <= until) for name in ("alice", "bob"))
+        return alice, bob
+
+    def row(self) -> dict[str, object]:
+        """For people and for a file."""
+        audio, refused, (alice, bob) = self.first_audio_s, self.refused_s, self.shares
+        return {
+            "times_capacity": self.times,
+            "seconds": self.seconds,
+            "gateways": 2,
+            "slots": SLOTS,
+            "capacity_per_s": round(self.capacity_per_s, 2),
+            "clients": len(self.seen),
+            "refused_and_waited": len(self.returned),
+            "let_in_at_next_try": round(len(self.kept) / len(self.returned), 4),
+            "first_audio_unloaded_p50_s": round(self.first_unloaded_s, 4),
+            "first_audio_p50_s": round(statistics.median(audio), 4),
+            "first_audio_p90_s": round(audio[int(0.9 * len(audio))], 4),
+            "first_audio_p99_s": round(audio[int(0.99 * len(audio))], 4),
+            "refusal_p50_s": round(statistics.median(refused), 4),
+            "refusal_p99_s": round(refused[int(0.99 * len(refused))], 4),
+            "let_in_alice": alice,
+            "let_in_bob": bob,
+        }
+
+
+def record(outcome: Outcome, root: Path) -> None:
+    """Add a line to the project's results."""
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=root, capture_output=True, text=True, check=False
+    ).stdout.strip()
+    row = {
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "commit": commit or "unknown",
+        "cpu": f"{os.cpu_count()} cores",
+        **outcome.row(),
+    }
+    path = root / "benchmarks" / "results" / "overload.csv"
+    new = not path.exists()
+    with path.open("a", newline="") as file:
+        writer = csv.DictWriter(file, list(row), lineterminator="\n")
+        if new:
+            writer.writeheader()
+        writer.writerow(row)
+
+
+async def overload(system: System, times: float, seconds: float) -> Outcome:
+    """Put the system under so many times its capacity and see what becomes of everybody."""
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
     async with httpx.AsyncClient(base_url=system.url, timeout=1800, limits=limits) as client:
         first_s, whole_s = await unloaded(client)
         capacity = SLOTS / whole_s
         seen = await crowd(client, times * capacity, seconds)
-    returned = [visit for visit in seen if len(visit.statuses) == 2]
-    kept = [visit for visit in returned if visit.statuses[1] == 200]
-    audio = sorted(visit.first_audio_s for visit in seen if visit.first_audio_s is not None)
-    refused = sorted(seconds for visit in seen for seconds in visit.refused_s)
-    print(
-        f"\ncapacity {capacity:.1f}/s; {len(seen)} clients, {len(returned)} refused, {len(kept)} of them let in at "
-        f"their next try; first audio unloaded {first_s:.3f} s, loaded p50 {statistics.median(audio):.3f} s, "
-        f"p90 {audio[int(0.9 * len(audio))]:.3f} s; refusals p50 {statistics.median(refused):.3f} s, "
-        f"p99 {refused[int(0.99 * len(refused))]:.3f} s"
-    )
+    outcome = Outcome(times, seconds, capacity, first_s, seen)
+    print("\n" + "\n".join(f"{name}: {value}" for name, value in outcome.row().items()))
+    return outcome
+
+
+def check(outcome: Outcome) -> None:
+    """What must hold of everybody's answers."""
+    seen = outcome.seen
     assert {status for visit in seen for status in visit.statuses} <= {200, 429, 503}
-    assert len(returned) > len(seen) / 3, "this was no overload"
+    assert len(outcome.returned) > len(seen) / 10, "this was no overload"
     assert all(visit.complete for visit in seen if 200 in visit.statuses)
-    assert len(kept) >= 0.95 * len(returned)
-    assert statistics.median(audio) <= 1.5 * first_s + ALLOWANCE_S
-    assert statistics.median(refused) <= PROMPT_S
-    return seen
-
-
-def shares(seen: list[Visit]) -> tuple[int, int]:
-    """Requests of the two keys that were let in while both had some waiting."""
-    admitted = {name: [v.admitted_at for v in seen if v.tenant == name and 200 in v.statuses] for name in KEYS}
-    until = min(max(times) for times in admitted.values())
-    alice, bob = (sum(1 for at in admitted[name] if at <= until) for name in ("alice", "bob"))
-    return alice, bob
+    assert len(outcome.kept) >= 0.95 * len(outcome.returned)
+    assert statistics.median(outcome.first_audio_s) <= 1.5 * outcome.first_unloaded_s + ALLOWANCE_S
+    assert statistics.median(outcome.refused_s) <= PROMPT_S
 
 
 @pytest.mark.timeout(300)
 async def test_five_times_the_capacity_for_a_moment(system: System) -> None:
-    alice, bob = shares(await overload(system, times=5, seconds=4))
-    print(f"shares: {alice}, {bob}")
+    outcome = await overload(system, times=5, seconds=4)
+    check(outcome)
+    alice, bob = outcome.shares
     assert abs(alice - bob) <= 0.1 * max(alice, bob) + 4, "so few requests differ by some at the edges"
 
 
 @pytest.mark.load_long
-@pytest.mark.timeout(1800)
-async def test_ten_times_the_capacity_for_a_minute(system: System) -> None:
-    alice, bob = shares(await overload(system, times=10, seconds=60))
+@pytest.mark.timeout(900)
+async def test_ten_times_the_capacity_for_a_minute(system: System, root: Path) -> None:
+    outcome = await overload(system, times=10, seconds=60)
+    record(outcome, root)
+    check(outcome)
+    alice, bob = outcome.shares
     assert abs(alice - bob) <= 0.1 * max(alice, bob)
