@@ -403,3 +403,26 @@ async def test_stages_are_told_whether_the_answer_is_streamed(stand: Any, http: 
     await http.post("/v1/chat/completions", json={**BODY, "stream": True})
     await http.post("/v1/chat/completions", json={**BODY, "n": 2})
     assert [plan.streamed for plan in stand.fake.plans] == [True, False, False]
+
+
+@pytest.mark.parametrize("spoken", [{}, SPOKEN])
+async def test_an_answer_that_fails_takes_the_others_with_it(
+    http: httpx.AsyncClient, stand: Any, spoken: dict[str, Any]
+) -> None:
+    """The request has failed, so nobody works on for its other answers."""
+
+    async def script(work: AnyWork) -> AsyncIterator[Event]:
+        if work.request_id.endswith("-1"):
+            while stand.fake.active < 3:
+                await asyncio.sleep(0.001)
+            raise StageFailed("broken", stage="thinker")
+        await asyncio.Event().wait()
+        yield AudioPiece(np.zeros(1, np.int16), 24_000)
+
+    stand.fake.script = script
+    answer = await http.post("/v1/chat/completions", json={**BODY, **spoken, "n": 3}, timeout=20)
+    assert answer.status_code == 500
+    assert answer.json()["error"]["code"] == "stage_failed"
+    assert stand.fake.idle
+    assert len(stand.fake.left) == 3
+    assert stand.fake.completed == []
