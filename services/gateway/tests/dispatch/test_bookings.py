@@ -13,6 +13,8 @@ import pytest
 
 from omnistage.errors import OmnistageError, Unavailable
 from omnistage_gateway.dispatch.bookings import EARLY_S, GRACE_S, HEADROOM, Booking, Bookings
+from omnistage_gateway.dispatch.credits import Grant, divide
+from omnistage_gateway.dispatch.fleet_table import HOLD_S
 from omnistage_gateway.dispatch.line import Line, LineLimits, Ticket
 
 
@@ -168,13 +170,17 @@ class Simulation:
                 line.finish(ticket)
                 self.ends.append(self.clock.now)
             elif (
-                back_s := self._come(event, line := self.noise.choice(self.lines))
+                back_s := self._come(event, line := self.choose())
             ) is not None and self.noise.random() < self.returning:
                 event.tries += 1
                 add(self.clock.now + back_s + self.noise.uniform(0.005, 0.05), event)
             for ticket in line.step().admitted:
                 self.waits.append(self.clock.now - ticket.entered)
                 add(self.clock.now + self.noise.uniform(0.7, 1.3) * self.mean_s, (line, ticket))
+
+    def choose(self) -> Line:
+        """The gateway that a client comes to."""
+        return self.noise.choice(self.lines)
 
     def _come(self, arrival: Arrival, line: Line) -> float | None:
         """Seconds to stay away, None if let in."""
@@ -203,6 +209,71 @@ def test_ten_times_the_capacity() -> None:
     world.waits.sort()
     assert world.waits[len(world.waits) // 2] < 0.05
     assert world.waits[int(0.95 * len(world.waits))] < 0.5, "half of a request's own time"
+
+
+class Divided(Simulation):
+    """Two gateways, one of which four in five clients come to each time; they divide the slots as gateways do."""
+
+    EVERY_S = 0.5
+
+    def __init__(self, slots: int, service_s: float) -> None:
+        super().__init__(slots, service_s, wait_s=0.1)
+        self.parts = {"0": slots // 2, "1": slots // 2}
+        self.next_s = 0.0
+        self.lines = []
+        limits = LineLimits(total=1000, per_tenant=1000, wait_s=0.1)
+        for number in range(2):
+            supply = Part(self, str(number))
+            self.lines.append(Line(supply, limits, self.clock, PartOthers(number, 2, self.lines, supply)))
+
+    def choose(self) -> Line:
+        return self.lines[0 if self.noise.random() < 0.8 else 1]
+
+    def part(self, name: str) -> int:
+        if self.clock.now >= self.next_s:
+            self.next_s = self.clock.now + self.EVERY_S
+            wanted = {str(number): line.wanted().get("e", {}) for number, line in enumerate(self.lines)}
+            self.parts = divide(self.slots, wanted)
+        return self.parts[name]
+
+
+class Part:
+    """What one gateway may use, as its fleet tells it."""
+
+    def __init__(self, world: Divided, name: str) -> None:
+        self._world = world
+        self._name = name
+        self._grant = Grant(world.clock)
+
+    def capacity(self, engine: str) -> int:
+        return self._grant.use(self._world.part(self._name), self._world.slots, HOLD_S + self._world.mean_s)
+
+    def service_s(self, engine: str) -> float:
+        return self._world.mean_s
+
+    def missing(self, engines: Iterable[str]) -> str:
+        return ""
+
+
+class PartOthers(Others):
+    def __init__(self, own: int, gateways: int, lines: list[Line], supply: Part) -> None:
+        super().__init__(own, gateways, lines)
+        self._supply = supply
+
+    def part(self, engine: str) -> float:
+        return self._supply.capacity(engine) / 8
+
+
+def test_where_most_clients_come_to_one_gateway_it_has_most_of_the_slots() -> None:
+    world = Divided(slots=8, service_s=1.15)
+    world.run({"a": 46.0, "b": 23.0}, 60.0)
+    assert sum(world.broken.values()) <= 0.01 * sum(world.kept.values())
+    assert len([end for end in world.ends if 110.0 < end < 160.0]) * 1.15 > 0.5 * 8 * 50
+    world.waits.sort()
+    assert world.waits[int(0.9 * len(world.waits))] < 0.5, "14 times a request's own time with equal parts"
+    until = min(max(at for at, tenant in world.let_in if tenant == name) for name in ("a", "b"))
+    served = Counter(tenant for at, tenant in world.let_in if at <= until)
+    assert abs(served["a"] - served["b"]) <= 0.1 * max(served.values())
 
 
 @pytest.mark.parametrize("gateways", [2, 4])

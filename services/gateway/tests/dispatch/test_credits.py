@@ -20,7 +20,7 @@ class Clock:
 def test_rates_are_measured_and_what_ceased_is_forgotten() -> None:
     clock = Clock()
     demand = Demand(clock)
-    for _ in range(400):
+    for _ in range(600):
         clock.now += 0.1
         demand.came(("e", "f"), "a")
     assert demand.rates()["e"]["a"] == pytest.approx(10.0, rel=0.05)

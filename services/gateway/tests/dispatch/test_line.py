@@ -260,7 +260,7 @@ def test_the_grace_ends_with_what_is_missing_and_starts_anew_after_a_return() ->
 
 def test_what_comes_is_measured_in_slots_whether_it_is_let_in_or_not() -> None:
     world = World(service_s=2.0, limits=LineLimits(wait_s=0.0), e=1)
-    for _ in range(300):
+    for _ in range(600):
         world.now += 0.1
         with contextlib.suppress(Unavailable):
             world.enter("a")

@@ -12,7 +12,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
-MEMORY_S = 5.0
+MEMORY_S = 10.0
 """Time constant of the measured rates: long enough that chance does not move slots to and fro."""
 MOST_TENANTS = 100
 """Keys of which rates are told; the busiest ones."""
