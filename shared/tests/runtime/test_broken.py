@@ -42,7 +42,7 @@ from omnistage.runtime.broken import Broken, bury, check_record, read_control, r
 from omnistage.runtime.context import REQUESTS_BUCKET, RequestContext
 from omnistage.runtime.edges import EdgeReader, EdgeWriter
 from omnistage.runtime.engines import HostedEngine
-from omnistage.runtime.meta import DEADLINE_MAX_S, Meta
+from omnistage.runtime.meta import DEADLINE_MAX_S, SENT_HEADER, Meta, seconds_since_sent
 from omnistage.runtime.neighbours import Neighbours
 from omnistage.runtime.telemetry import Telemetry
 from omnistage.runtime.worker import Worker
@@ -184,6 +184,18 @@ async def test_work_with_forged_headers_is_put_aside(one: Stage, header: str, va
 async def test_a_deadline_in_a_thousand_years_is_no_reason_to_keep_anything_so_long() -> None:
     meta = Meta.from_headers({"omni-deadline": f"{time.time() + 3e10:.0f}"})
     assert DEADLINE_MAX_S - 5 < meta.remaining_s <= DEADLINE_MAX_S
+
+
+@pytest.mark.parametrize("sent", ["nan", "inf", "-inf", "-1e308", "0", "9" * 30, "", "soon"])
+def test_a_time_of_sending_that_cannot_be_is_in_no_average(sent: str) -> None:
+    assert seconds_since_sent({SENT_HEADER: sent}) is None
+    assert seconds_since_sent({SENT_HEADER: f"{time.time() + 60}"}) == 0.0
+
+
+async def test_work_for_a_later_version_that_nobody_waits_for_is_put_aside(one: Stage) -> None:
+    await one.submit(encode(GOOD), headers={"omni-contract": "99", "omni-deadline": f"{time.time() - 60:.3f}"})
+    await one.until(lambda: one.broker.dead)
+    await one.serves()
 
 
 async def test_a_stage_of_many_broken_items_keeps_its_slots(one: Stage) -> None:

@@ -18,6 +18,8 @@ _TRACE = ("traceparent", "tracestate")
 DEADLINE_MAX_S = 2 * 3600.0
 """A deadline further away counts as this far: nothing that is kept for a request is kept longer."""
 
+_DAY_S = 86_400.0
+
 SENT_HEADER = "omni-sent"
 """Unix time in seconds at which a message was published; for hop and queue times."""
 
@@ -28,11 +30,12 @@ def sent_now() -> dict[str, str]:
 
 
 def seconds_since_sent(headers: Mapping[str, str]) -> float | None:
-    """How long ago a message left, by this host's clock; None if it does not say."""
+    """How long ago a message left, by this host's clock; None if it does not say, or nothing that can be."""
     try:
-        return max(0.0, time.time() - float(headers[SENT_HEADER]))
+        seconds = time.time() - float(headers[SENT_HEADER])
     except (KeyError, ValueError):
         return None
+    return max(0.0, seconds) if abs(seconds) < _DAY_S else None
 
 
 @dataclass(frozen=True)

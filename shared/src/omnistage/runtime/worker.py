@@ -56,6 +56,9 @@ STALL_S = 2.0
 LATER_S, LATER_MAX_S = 0.1, 1.0
 """Work that needs a later version is given back for so long, times its deliveries up to now, and at most so long."""
 
+LATER_TRIES = 10_000
+"""After so many deliveries, some hours, nobody waits for it any more."""
+
 CRASHES_ALONE = 2
 """After so many crashes a request runs alone on its instance; one more makes it poison."""
 
@@ -187,6 +190,8 @@ class Worker:
         try:
             meta = Meta.from_headers(claim.message.headers)
             if meta.contract > CONTRACT_VERSION:
+                if meta.remaining_s < -STALL_S or claim.deliveries > LATER_TRIES:
+                    raise ValueError("it needs a later version, and nobody waits for it any more")
                 hosted.slots.cancel_reservation()
                 await self._leave_to_others(hosted.key, claim, meta.contract)
                 return
