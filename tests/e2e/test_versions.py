@@ -8,13 +8,15 @@ import json
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import openai
+import psutil
 import pytest
 from tests.support.inspection import jetstream, metric
 from tests.support.releases import NEXT, VERSION, Release, next_release
-from tests.support.sentences import PLAIN
+from tests.support.sentences import PARAGRAPH, PLAIN
 from tests.support.system import System, running_system
 
 from omnistage import __version__
@@ -33,7 +35,16 @@ UPGRADE = ("codec", "talker", "thinker", "gateway")
 """Who receives comes before who sends."""
 
 SPOKEN, ASKED = PLAIN[:6], ("Tell me about the sea.", "What is a train?")
+LONG = " ".join(PARAGRAPH.split(". ")[0:2])
 PATIENCE_S = 120.0
+
+PACED = """
+version: 1
+engines:
+  heart: {settings: {pace: 4}}
+  heart-wave: {settings: {pace: 4}}
+"""
+"""Slow enough that a request is under way for a few seconds."""
 
 Arrangement = dict[str, tuple[str, ...]]
 
@@ -54,13 +65,17 @@ PITCHED = {
 
 
 @pytest.fixture(scope="module")
-def release(root: Any, tmp_path_factory: pytest.TempPathFactory) -> Release:
+def release(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Release:
     return next_release(root, tmp_path_factory.mktemp("next"))
 
 
 @pytest.fixture(scope="module")
-def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
-    with running_system(tmp_path_factory.mktemp("versions"), scale="talker=2,codec=2") as running:
+def system(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Iterator[System]:
+    folder = tmp_path_factory.mktemp("versions")
+    overlay = folder / "paced.yaml"
+    overlay.write_text(PACED)
+    models = f"{root / 'deploy' / 'models.yaml'},{overlay}"
+    with running_system(folder, scale="talker=2,codec=2", models=models) as running:
         yield running
 
 
@@ -71,7 +86,8 @@ def expected(system: System) -> list[Any]:
 
 
 async def processes(system: System, service: str) -> list[dict[str, Any]]:
-    return await asyncio.to_thread(system.processes, service)
+    status = await ask_async(system.state.control, "status")
+    return [process for process in status["processes"] if process["service"] == service]
 
 
 async def arrange(system: System, release: Release, wanted: Arrangement) -> None:
@@ -162,7 +178,6 @@ async def test_answers_are_the_same_whoever_is_newer(
     assert await code_of_pitched_speech(system) == PITCHED.get(arrangement, "400 unknown_parameter")
     assert differing(await answers(system), expected) == [], "nobody was harmed by it"
     for service, versions in wanted.items():
-        assert {process["restarts"] for process in await processes(system, service)} == {0}
         assert await skipped(system, service, NEW) == [0] * versions.count(NEW)
         if NOW in versions:
             assert min(await skipped(system, service, NOW)) > 0, f"the older {service} met nothing that it did not know"
@@ -174,6 +189,42 @@ async def test_every_pair_of_versions_works_on_an_edge(system: System, release: 
     async with asyncio.timeout(PATIENCE_S):
         while not every <= pairs(system):
             assert differing(await answers(system), expected) == []
+
+
+async def speak_in_parts(client: openai.AsyncOpenAI, text: str, began: asyncio.Event) -> bytes:
+    """As `speak`; `began` is set with the first bytes."""
+    request = client.audio.speech.with_streaming_response.create(
+        model="tts-1", voice="alloy", input=text, response_format="pcm", extra_body={"seed": 7}
+    )
+    sound = b""
+    async with request as answer:
+        async for part in answer.iter_bytes():
+            sound += part
+            began.set()
+    return sound
+
+
+@pytest.mark.parametrize("version", [NOW, NEW])
+@pytest.mark.parametrize("service", ["talker", "codec"])
+async def test_an_instance_of_the_other_version_goes_on_with_a_dead_ones_requests(
+    system: System, release: Release, service: str, version: str
+) -> None:
+    await arrange(system, release, MIXED)
+    async with system.async_client() as client:
+        whole = await speak(client, LONG)
+        begun = [asyncio.Event() for _ in range(4)]
+        async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
+            tasks = [group.create_task(speak_in_parts(client, LONG, event)) for event in begun]
+            for event in begun:
+                await event.wait()
+            (victim,) = [one for one in await processes(system, service) if one["version"] == version]
+            assert victim["running"], "it has nothing to lose"
+            psutil.Process(victim["pid"]).kill()
+    assert [at for at, task in enumerate(tasks) if task.result() != whole] == []
+    async with asyncio.timeout(PATIENCE_S):
+        while {one["state"] for one in await processes(system, service)} != {"ready"}:
+            await asyncio.sleep(0.2)
+    assert sorted(one["version"] for one in await processes(system, service)) == sorted(MIXED[service])
 
 
 async def submit(bus: Bus, request_id: str) -> None:

@@ -159,7 +159,8 @@ def _change_gateway(package: Path) -> None:
     add_field(package / "schemas" / "speech.py", "SpeechRequest", "pitch: float = 1.0")
     change(package / "translate.py", "        speed=native,\n", "        speed=native,\n        pitch=request.pitch,\n")
     edge = package / "dispatch" / "out_edge.py"
-    change(edge, "isinstance(record, UnknownRecord)", f"isinstance(record, UnknownRecord | {_CONTRACTS}.EdgeMark)")
+    skips = "        if isinstance(record, UnknownRecord):\n"
+    change(edge, skips, f"        if isinstance(record, {_CONTRACTS}.EdgeMark):\n            return None\n{skips}")
     change(package / "dispatch" / "runner.py", "encode(work)", f"encode({_CONTRACTS}.hinted(work))")
 
 
