@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from omnistage_talker.models.hibari.markdown import strip_markdown
+from omnistage_talker.models.markdown import strip_markdown
 from omnistage_talker.models.hibari.phonemes import pronounce, split_phonemes
 from omnistage_talker.models.hibari.script import first_foreign, fold
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-from omnistage.contracts import SpeechOptions
+from omnistage.contracts import FinishReason, SpeechOptions
 from omnistage.errors import InvalidRequest, StageFailed
 from omnistage.pacing import Pacer
 from omnistage.stall import StallWatch
@@ -55,6 +55,7 @@ class SpokenFrames:
         segment_frame: index within the segment of the first frame.
         segment_end: whether the segment ends with them.
         text: the clause, on its first frames, else empty.
+        finish_reason: on the last frames of all, from models that know it.
     """
 
     frames: FrameArray
@@ -62,6 +63,7 @@ class SpokenFrames:
     segment_frame: int
     segment_end: bool
     text: str
+    finish_reason: FinishReason | None = None
 
 
 class SpeechEngine:

@@ -39,6 +39,21 @@ class SpeechFacts:
     native_speed_range: tuple[float, float]
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Reference:
+    """What a voice is cloned from; fields as in `omnistage.contracts.VoiceReference`.
+
+    Attributes:
+        codes: [frames, groups] codec tokens of the recording; None to take only the timbre.
+        text: what the recording says.
+        embedding: [width] float32 speaker embedding.
+    """
+
+    codes: NDArray[Any] | None = None
+    text: str = ""
+    embedding: NDArray[Any] | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Clause:
     """A piece of text that is spoken as one segment.

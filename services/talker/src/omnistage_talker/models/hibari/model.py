@@ -16,11 +16,11 @@ from omnistage.contracts import SpeechOptions
 from omnistage.errors import ConfigError, InvalidRequest, StageFailed
 from omnistage_talker.models.base import Clause, FrameArray, SpeechFacts, Utterance
 from omnistage_talker.models.hibari import layout
-from omnistage_talker.models.hibari.markdown import strip_markdown
 from omnistage_talker.models.hibari.normalize import normalize
 from omnistage_talker.models.hibari.pauses import Silence, fit_tail, shorten_pauses, silence_around
 from omnistage_talker.models.hibari.phonemes import load_pronouncer, load_vocabulary, pronounce
 from omnistage_talker.models.hibari.script import first_foreign, fold
+from omnistage_talker.models.markdown import strip_markdown
 
 FACTS = SpeechFacts(
     family="hibari",

@@ -58,7 +58,8 @@ class TextTokenizer:
 
 
 class ArrivingText:
-    """Encodes a text in pieces: the ids are those of the whole text, each given as soon as it is certain.
+    """Encodes a text in pieces: the ids are those of the whole text without the white space at its end, each given as
+    soon as it is certain.
 
     The last piece of the pre-tokenizer is kept back, since what follows may belong to it.
     """
@@ -76,7 +77,7 @@ class ArrivingText:
 
     def finish(self) -> list[int]:
         """The rest."""
-        rest, self._pending = self._pending, ""
+        rest, self._pending = self._pending.rstrip(), ""
         return self._tokenizer.encode(rest) if rest else []
 
     def _certain(self, text: str) -> int:
