@@ -101,13 +101,13 @@ class Scene:
         different = [
             ask for ask, content in (await answers(self.client, ASKS)).items() if content != self.expected[ask]
         ]
-        assert different == []
+        assert different == [], different
         end = time.monotonic() + SETTLE_S
         idle = set(before)
         while idle and time.monotonic() < end:
             await asyncio.sleep(0.5)
             idle -= {instance for instance, done in self._done().items() if done > before[instance]}
-        assert idle == set()
+        assert idle == set(), idle
 
     def _done(self) -> dict[str, float]:
         """Work items that each far instance has brought to an end.
@@ -169,7 +169,7 @@ class Scene:
                 self.heal()
         if taken_over:
             assert taken is not None, "nobody took over"
-            assert far not in holders.result()
+            assert far not in holders.result(), holders.result()
         assert [played.failure for played in streams if not played.complete] == []
         assert [played.ask for played in streams if played.content != self.expected[played.ask]] == []
 
@@ -180,7 +180,7 @@ class Scene:
         end = time.monotonic() + SETTLE_S
         while (left := await self._left()) and time.monotonic() < end:
             await asyncio.sleep(0.5)
-        assert left == {}
+        assert left == {}, left
 
     async def _left(self) -> dict[str, float]:
         names = ("omnistage_slots_in_use", "omnistage_arena_used_bytes")

@@ -107,3 +107,28 @@ async def test_many_at_once_share_the_connections(redis_url: str) -> None:
         assert (array == number).all()
     assert await store.forget("r") == 200
     await store.close()
+
+
+async def test_a_write_that_was_given_up_and_lands_late_is_swept(redis_url: str) -> None:
+    store = await RedisTensorStore.open(redis_url, namespace="t")
+    stuck = asyncio.Event()
+
+    async def never(*_: object, **__: object) -> None:
+        stuck.set()
+        await asyncio.sleep(60)
+
+    landed = await store.put(np.arange(10), request_id="r", lease_s=LEASE_S)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(store._client, "set", never)
+        writing = asyncio.ensure_future(store.put(np.arange(10), request_id="r", lease_s=LEASE_S))
+        await stuck.wait()
+        writing.cancel()
+        await asyncio.wait({writing})
+    late = f"{landed.id}:{landed.generation + 2}"
+    assert await store.sweep() == 0
+    assert await store.forget("r") == 1
+    async with redis.asyncio.Redis.from_url(redis_url) as server:
+        await server.set(late, b"x")
+        await store.sweep()
+        assert await server.exists(late, f"{landed.id}:{landed.generation}") == 0
+    await store.close()

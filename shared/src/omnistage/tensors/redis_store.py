@@ -29,6 +29,8 @@ from omnistage.tensors.store import Array, checksum, run_copy, to_bytes, verifie
 
 _log = logging.getLogger(__name__)
 
+TIMEOUT_S = 5.0
+
 _CONNECTIONS = 32
 _READ_BYTES = 1 << 20
 _RETRIES = 2
@@ -41,19 +43,25 @@ class RedisTensorStore:
         client: bytes in, bytes out (decode_responses=False).
         namespace: of the deployment; the first part of every key.
         capacity_bytes: the server's memory limit, 0 if it has none.
+        timeout_s: after this time the client gives a write up and sends it again.
     """
 
-    def __init__(self, client: Redis, *, namespace: str, capacity_bytes: int = 0) -> None:
+    def __init__(self, client: Redis, *, namespace: str, capacity_bytes: int = 0, timeout_s: float = TIMEOUT_S) -> None:
         self._client = client
+        self._timeout_s = timeout_s
         self._prefix = f"{namespace}:t:"
         self._capacity_bytes = capacity_bytes
         self._writer = secrets.token_hex(6)
         self._generations = itertools.count(2, 2)
         self._own: dict[str, dict[str, TensorRef]] = {}
+        self._unsure: set[str] = set()
+        """Of these keys a write may still be under way, on a connection that was given up."""
+        self._late: dict[str, float] = {}
+        """Those whose request is over -> the end of their lease."""
         self._is_closed = False
 
     @classmethod
-    async def open(cls, url: str, *, namespace: str, timeout_s: float = 5.0) -> RedisTensorStore:
+    async def open(cls, url: str, *, namespace: str, timeout_s: float = TIMEOUT_S) -> RedisTensorStore:
         """Connect, and check that the server keeps what it accepts.
 
         Args:
@@ -90,7 +98,7 @@ class RedisTensorStore:
         except BaseException:
             await client.aclose()
             raise
-        return cls(client, namespace=namespace, capacity_bytes=capacity_bytes)
+        return cls(client, namespace=namespace, capacity_bytes=capacity_bytes, timeout_s=timeout_s)
 
     async def put(self, array: Array, *, request_id: str, lease_s: float) -> TensorRef:
         """See `TensorStore.put`."""
@@ -113,12 +121,17 @@ class RedisTensorStore:
         )
         # Known before it is sent: a write whose answer is lost may have happened, and must be forgotten with the rest.
         self._own.setdefault(request_id, {})[_key(ref)] = ref
+        self._unsure.add(_key(ref))
+        began = time.monotonic()
         try:
             with _mapped_errors():
                 await self._client.set(_key(ref), data, px=max(1, int(lease_s * 1000)))
         except TensorStoreFull:
+            self._unsure.discard(_key(ref))
             self._disown(_key(ref))
             raise
+        if time.monotonic() - began < self._timeout_s:
+            self._unsure.discard(_key(ref))
         return ref
 
     async def get(self, ref: TensorRef) -> Array:
@@ -155,15 +168,24 @@ class RedisTensorStore:
         blocks = self._own.get(request_id)
         if not blocks:
             return 0
+        known = tuple(blocks)
         with _mapped_errors():
-            held = int(await self._client.unlink(*blocks))
-        self._own.pop(request_id, None)
+            held = int(await self._client.unlink(*known))
+        for key, ref in self._own.pop(request_id, {}).items():
+            if key in self._unsure or key not in known:
+                self._unsure.discard(key)
+                self._late[key] = ref.lease
         return held
 
     async def sweep(self) -> int:
         """See `TensorStore.sweep`. The server itself ends leases; this counts this process's blocks that are over."""
         self._check_open()
-        keys = [key for blocks in self._own.values() for key in blocks]
+        if self._late:
+            with _mapped_errors():
+                await self._client.unlink(*self._late)
+            now = time.time()
+            self._late = {key: lease for key, lease in self._late.items() if lease > now}
+        keys = [key for blocks in self._own.values() for key in blocks if not self._is_unsure(key, blocks[key])]
         if not keys:
             return 0
         with _mapped_errors():
@@ -188,6 +210,12 @@ class RedisTensorStore:
             self._is_closed = True
             self._own.clear()
             await self._client.aclose()
+
+    def _is_unsure(self, key: str, ref: TensorRef) -> bool:
+        """Whether a write may still come: such a key is not over because it is not there."""
+        if key in self._unsure and ref.lease <= time.time():
+            self._unsure.discard(key)
+        return key in self._unsure
 
     def _check_open(self) -> None:
         if self._is_closed:
