@@ -16,6 +16,7 @@ import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
@@ -88,10 +89,22 @@ def models_file() -> str:
     """The keys of the models file, and the `settings` of each stage's engines."""
     parts = ["Of an engine:", "", _table(EngineSpec, "key"), "", "Of a model:", "", _table(ModelSpec, "key")]
     for service in _services():
-        kind = getattr(importlib.import_module(f"omnistage_{service}.bootstrap"), "EngineSettings", None)
-        if kind is not None:
-            parts += ["", f"`settings` of the {service}'s engines:", "", _table(kind, "key")]
+        bootstrap = importlib.import_module(f"omnistage_{service}.bootstrap")
+        kind = getattr(bootstrap, "EngineSettings", None)
+        if kind is None:
+            continue
+        parts += ["", f"`settings` of the {service}'s engines:", "", _table(kind, "key")]
+        for further in _further_settings(bootstrap, kind):
+            about = inspect.getdoc(further) or ""
+            parts += ["", about.partition("\n")[0].removesuffix(".") + ", beside these:", ""]
+            parts += [_table(further, "key", set(kind.model_fields))]
     return "\n".join(parts)
+
+
+def _further_settings(bootstrap: ModuleType, kind: type[BaseModel]) -> list[type[BaseModel]]:
+    """What some of a service's engines take beside what all of them do."""
+    classes = [value for value in vars(bootstrap).values() if isinstance(value, type)]
+    return [value for value in classes if issubclass(value, kind) and value is not kind]
 
 
 def services() -> str:

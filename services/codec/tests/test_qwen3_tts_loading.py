@@ -127,6 +127,22 @@ def test_shards_load_like_one_file(golden: Path, checkpoint: Path) -> None:
     )
 
 
+def test_no_shard_lies_outside_the_checkpoint(checkpoint: Path) -> None:
+    folder = checkpoint / "speech_tokenizer"
+    (folder / "model.safetensors").rename(checkpoint / "elsewhere.safetensors")
+    index = {"weight_map": {"decoder.pre_conv.conv.bias": "../elsewhere.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(ConfigError, match="elsewhere"):
+        load_wave(checkpoint)
+
+
+@pytest.mark.parametrize("content", ["{", "{}"])
+def test_a_broken_index_is_named(checkpoint: Path, content: str) -> None:
+    (checkpoint / "speech_tokenizer" / "model.safetensors.index.json").write_text(content)
+    with pytest.raises(ConfigError, match=r"index\.json cannot be read"):
+        load_wave(checkpoint)
+
+
 @pytest.mark.parametrize(("dtype", "allowed"), [("bfloat16", 0.1), ("float16", 0.02)])
 def test_narrow_element_types_come_close(golden: Path, dtype: str, allowed: float) -> None:
     codes = make_codes(30)
