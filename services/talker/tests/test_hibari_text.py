@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from omnistage_talker.models.markdown import strip_markdown
 from omnistage_talker.models.hibari.phonemes import pronounce, split_phonemes
 from omnistage_talker.models.hibari.script import first_foreign, fold
+from omnistage_talker.models.markdown import strip_markdown
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-ENGINES = ("hibari",)
+ENGINES = ("hibari", "qwen3_tts")
 """What `engine` may be in models.yaml."""
 
 VOICES = {"hibari": ("heart",)}
@@ -17,4 +17,6 @@ def checkpoint_fault(engine: str, checkpoint: Path | None) -> str | None:
         return "a talker engine needs a checkpoint"
     if engine == "hibari" and checkpoint.suffix != ".onnx":
         return f"{checkpoint} is not an .onnx file"
+    if engine == "qwen3_tts" and not (checkpoint / "config.json").exists():
+        return f"{checkpoint} is no folder with a config.json"
     return None

@@ -5,26 +5,37 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from omnistage.contracts import DecodeFrames, FrameChunk, Record, SpeakText, TextChunk
+import numpy as np
+
+from omnistage.contracts import DecodeFrames, FrameChunk, Record, SpeakText, TextChunk, VoiceReference
+from omnistage.errors import TensorError
 from omnistage.observability import names
 from omnistage.runtime.context import RequestContext
 from omnistage.runtime.edges import EdgeWriter
 from omnistage.runtime.worker import Handlers
-from omnistage_talker.engine import SpeechEngine, SpokenFrames
+from omnistage_talker.engine import Speaker, SpokenFrames
+from omnistage_talker.models.base import FrameArray, Reference
+
+Context = RequestContext[Speaker]
 
 
-async def speak_text(context: RequestContext[SpeechEngine], work: SpeakText) -> None:
-    """Turn text into acoustic frames, clause by clause as it arrives."""
+async def speak_text(context: Context, work: SpeakText) -> None:
+    """Turn text into acoustic frames as it arrives."""
     edge = context.output("codec")
-    await context.start(DecodeFrames(**context.onward("codec"), seed=work.speech.seed, voice=work.speech.voice))
+    heard = work.speech.reference.codes if work.speech.reference is not None else None
+    await context.start(
+        DecodeFrames(**context.onward("codec"), seed=work.speech.seed, voice=work.speech.voice, context=heard)
+    )
     segment, frame = _position(edge.earlier)
     lenient = work.text is None
     pieces = _arriving(context) if work.text is None else _given(work.text)
     spoken = context.engine.speak(
         pieces,
         work.speech,
+        reference=await _reference(context, work.speech.reference),
         first_segment=segment,
         first_frame=frame,
+        earlier=await _frames(context, edge.earlier, segment) if frame and context.engine.needs_earlier else None,
         lenient=lenient,
         reading=context.meta.reading,
     )
@@ -34,7 +45,7 @@ async def speak_text(context: RequestContext[SpeechEngine], work: SpeakText) -> 
     await edge.finish()
 
 
-async def _send(context: RequestContext[SpeechEngine], edge: EdgeWriter, chunk: SpokenFrames) -> None:
+async def _send(context: Context, edge: EdgeWriter, chunk: SpokenFrames) -> None:
     context.metrics.add(names.FRAMES, len(chunk.frames), model=context.engine_key)
     await edge.send(
         FrameChunk,
@@ -44,7 +55,28 @@ async def _send(context: RequestContext[SpeechEngine], edge: EdgeWriter, chunk: 
         segment_frame=chunk.segment_frame,
         segment_end=chunk.segment_end,
         text=chunk.text,
+        finish_reason=chunk.finish_reason,
     )
+
+
+async def _reference(context: Context, reference: VoiceReference | None) -> Reference | None:
+    if reference is None:
+        return None
+    codes, embedding = reference.codes, reference.embedding
+    return Reference(
+        codes=None if codes is None else await context.unpack(codes),
+        text=reference.text,
+        embedding=None if embedding is None else await context.unpack(embedding),
+    )
+
+
+async def _frames(context: Context, earlier: list[Record], segment: int) -> FrameArray | None:
+    """The frames of a segment that an earlier holder has sent; None if not all of them are there any more."""
+    chunks = [record for record in earlier if isinstance(record, FrameChunk) and record.segment == segment]
+    try:
+        return np.concatenate([await context.unpack(chunk.payload) for chunk in chunks])
+    except TensorError:
+        return None
 
 
 def _position(earlier: list[Record]) -> tuple[int, int]:
@@ -60,7 +92,7 @@ async def _given(text: str) -> AsyncGenerator[str, None]:
     yield text
 
 
-async def _arriving(context: RequestContext[SpeechEngine]) -> AsyncGenerator[str, None]:
+async def _arriving(context: Context) -> AsyncGenerator[str, None]:
     async for record in await context.input():
         if isinstance(record, TextChunk):
             yield record.text

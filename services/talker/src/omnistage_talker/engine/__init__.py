@@ -6,5 +6,6 @@
 from omnistage_talker.engine.clauses import ClauseLimits, ClauseSplitter
 from omnistage_talker.engine.engine import SpeechConfig, SpeechEngine, SpokenFrames
 from omnistage_talker.engine.groups import GroupSizes
+from omnistage_talker.engine.interface import Speaker
 
-__all__ = ["ClauseLimits", "ClauseSplitter", "GroupSizes", "SpeechConfig", "SpeechEngine", "SpokenFrames"]
+__all__ = ["ClauseLimits", "ClauseSplitter", "GroupSizes", "Speaker", "SpeechConfig", "SpeechEngine", "SpokenFrames"]

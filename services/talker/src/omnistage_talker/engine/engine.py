@@ -16,7 +16,7 @@ from omnistage.urgency import Reading, Turns, Urgency
 from omnistage_talker.engine.clauses import ClauseLimits, ClauseSplitter
 from omnistage_talker.engine.code_blocks import BlockFinder, CodeBlock, Prose
 from omnistage_talker.engine.groups import FrameGrouper, GroupSizes
-from omnistage_talker.models.base import Clause, FrameArray, SpeechFacts, SpeechModel, Utterance
+from omnistage_talker.models.base import Clause, FrameArray, Reference, SpeechFacts, SpeechModel, Utterance
 
 T = TypeVar("T")
 
@@ -91,6 +91,8 @@ class SpeechEngine:
         self._turns = Turns(self._config.threads, name="speak", by_deadline=self._config.by_deadline, clock=clock)
         self._watch = StallWatch(STEP_ALLOWED_S)
 
+    needs_earlier = False
+
     @property
     def slots(self) -> int:
         """Requests that may run at once."""
@@ -114,8 +116,10 @@ class SpeechEngine:
         pieces: AsyncIterator[str],
         options: SpeechOptions,
         *,
+        reference: Reference | None = None,
         first_segment: int = 0,
         first_frame: int = 0,
+        earlier: FrameArray | None = None,
         lenient: bool = False,
         reading: Reading = "stream",
     ) -> AsyncGenerator[SpokenFrames, None]:
@@ -124,8 +128,10 @@ class SpeechEngine:
         Args:
             pieces: the text, in any pieces.
             options: voice and manner.
+            reference: what the voice is cloned from; these models have voices of their own and refuse it.
             first_segment: the segment to begin with; those before it are counted but not spoken.
             first_frame: the frame of that segment to begin with, where an earlier run began a chunk.
+            earlier: the frames before it; not needed here (`needs_earlier`).
             lenient: for text that a model has written: marks of Markdown and what cannot be spoken are left out, a
                 fenced block of code is one clause, however long, and a text with nothing to say gives no segment.
                 Otherwise either is an error, and since each piece is checked before any of it is spoken, a text that
@@ -137,6 +143,8 @@ class SpeechEngine:
             StageFailed: the model could not run.
         """
         self._model.check_options(options)
+        if reference is not None:
+            raise InvalidRequest("this model does not clone voices", param="ref_audio")
         pace = self._config.pace
         rate_hz = self._model.facts.frame_rate_hz
         pacer = Pacer(None if pace is None else pace * rate_hz)

@@ -96,6 +96,8 @@ class FrameEngine:
         self._core = AREngine(runner, scheduler, name="talker", on_step=on_step)
         self._core.start()
 
+    needs_earlier = True
+
     @property
     def slots(self) -> int:
         """Requests that may run at once."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from omnistage.ar.runner import Runner
 from omnistage.contracts import SpeechOptions
 from omnistage_talker.models.base import Reference, SpeechFacts
+
+if TYPE_CHECKING:  # whoever has no such model needs no torch
+    from omnistage.ar.runner import Runner
 
 
 class Utterance(Protocol):

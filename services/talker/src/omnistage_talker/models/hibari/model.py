@@ -69,6 +69,9 @@ class HibariSpeech:
             raise InvalidRequest(f"this voice speaks at speeds from {low} to {high}", param="speed")
         if options.instructions is not None:
             raise InvalidRequest("this voice takes no instructions", param="instructions")
+        for name in ("task", "reference", "non_streaming_mode", "max_frames", "sampling"):
+            if getattr(options, name) is not None:
+                raise InvalidRequest(f"this voice has no option {name}", param=name)
         if options.language is not None and options.language.split("-")[0].lower() != "en":
             raise InvalidRequest("this voice speaks English only", param="language")
 
