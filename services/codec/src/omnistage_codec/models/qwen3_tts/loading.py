@@ -120,4 +120,8 @@ def _placement(options: ModelOptions) -> Placement:
         torch.empty(0, device=options.device)
     except (RuntimeError, AssertionError) as error:
         raise ConfigError(f"device {options.device!r} cannot be used: {error}") from error
+    if dtype == torch.float32:
+        # Who asks for float32 asks for the reference's numbers; TF32 keeps ten bits of the mantissa.
+        torch.backends.cudnn.allow_tf32 = False
+        torch.backends.cuda.matmul.allow_tf32 = False
     return Placement(device=options.device, dtype=dtype)
