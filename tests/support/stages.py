@@ -37,6 +37,7 @@ class Stage:
 
     worker: Worker
     metrics: Metrics
+    hosted: tuple[HostedEngine, ...] = ()
 
 
 class Engines:
@@ -76,12 +77,14 @@ async def stage(
     )
     control = ControlListener(bus, instance, _actions(worker, plane))
     await control.start()
+    hosts: list[HostedEngine] = []
     for key, spec in engines.models.of_service(service.name).items():
         hosted = HostedEngine(key, spec)
+        hosts.append(hosted)
         hosted.loaded = await engines.load(service, key)
         await worker.serve(hosted)
     try:
-        yield Stage(worker, metrics)
+        yield Stage(worker, metrics, tuple(hosts))
     finally:
         await worker.drain(0)
         await control.close()
