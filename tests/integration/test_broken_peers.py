@@ -354,7 +354,7 @@ def _fields(work: SpeakText) -> dict[str, Any]:
 
 @KINDS
 async def test_claims_that_others_touch(engines: Engines, kind: str) -> None:
-    """A stranger acknowledges what stages hold, and gives it back once, while they work: the request still completes."""
+    """A stranger acknowledges what stages hold and gives it back once, while they work: the request completes."""
     async with deployed(engines, kind) as system:
         meddled = 0
 
