@@ -95,16 +95,16 @@ def models_file() -> str:
             continue
         parts += ["", f"`settings` of the {service}'s engines:", "", _table(kind, "key")]
         for further in _further_settings(bootstrap, kind):
-            about = inspect.getdoc(further) or ""
-            parts += ["", about.partition("\n")[0].removesuffix(".") + ", beside these:", ""]
-            parts += [_table(further, "key", set(kind.model_fields))]
+            about = (inspect.getdoc(further) or "").partition("\n")[0].removesuffix(".")
+            known = set(kind.model_fields) if issubclass(further, kind) else set()
+            parts += ["", f"{about}{', beside these' if known else ''}:", "", _table(further, "key", known)]
     return "\n".join(parts)
 
 
 def _further_settings(bootstrap: ModuleType, kind: type[BaseModel]) -> list[type[BaseModel]]:
-    """What some of a service's engines take beside what all of them do."""
-    classes = [value for value in vars(bootstrap).values() if isinstance(value, type)]
-    return [value for value in classes if issubclass(value, kind) and value is not kind]
+    """What further kinds of a service's engines take."""
+    classes = [value for value in vars(bootstrap).values() if isinstance(value, type) and issubclass(value, BaseModel)]
+    return [value for value in classes if value.__module__ == bootstrap.__name__ and value is not kind]
 
 
 def services() -> str:

@@ -24,7 +24,13 @@ async def speak_text(context: Context, work: SpeakText) -> None:
     edge = context.output("codec")
     heard = work.speech.reference.codes if work.speech.reference is not None else None
     await context.start(
-        DecodeFrames(**context.onward("codec"), seed=work.speech.seed, voice=work.speech.voice, context=heard)
+        DecodeFrames(
+            **context.onward("codec"),
+            seed=work.speech.seed,
+            voice=work.speech.voice,
+            context=heard,
+            first_frames=work.speech.first_frames,
+        )
     )
     segment, frame = _position(edge.earlier)
     lenient = work.text is None

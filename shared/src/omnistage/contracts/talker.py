@@ -58,6 +58,7 @@ class SpeechOptions(Message, frozen=True, kw_only=True, omit_defaults=True):
         max_frames: ceiling of frames; reaching it ends the answer with "length".
         sampling: how codec tokens are chosen.
         seed_drawn: nobody asked for this seed, so a failed attempt may be made again with another.
+        first_frames: frames that the first sound is made of; 0 leaves it to the engines.
     """
 
     voice: str
@@ -71,6 +72,7 @@ class SpeechOptions(Message, frozen=True, kw_only=True, omit_defaults=True):
     max_frames: int | None = None
     sampling: SpeechSampling | None = None
     seed_drawn: bool = False
+    first_frames: int = 0
 
 
 class SpeakText(Work, frozen=True, kw_only=True, omit_defaults=True, tag="speak_text"):
