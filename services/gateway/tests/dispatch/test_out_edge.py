@@ -37,7 +37,7 @@ class ListedLog:
     async def close(self) -> None:
         """Nothing to close."""
 
-    async def follow(self, subject: str, after: int = 0) -> ListedLog:
+    async def follow(self, subject: str, after: int = 0, *, fresh: bool = False) -> ListedLog:
         return self
 
 

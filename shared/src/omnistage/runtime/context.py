@@ -175,12 +175,15 @@ class RequestContext(Generic[E]):
 
     # What follows is the worker's.
 
-    async def enter(self, tombstones: KeyValue, redo: Mapping[str, int] | None = None) -> None:
+    async def enter(
+        self, tombstones: KeyValue, redo: Mapping[str, int] | None = None, *, fresh: bool = False
+    ) -> None:
         """Take over every output edge.
 
         Args:
             tombstones: requests that are over.
             redo: edge name -> the data record from which on it is to be written again.
+            fresh: the work was never claimed before, so its edges are likely to be empty.
 
         Raises:
             DeadlineExceeded: nobody waits any more.
@@ -194,7 +197,8 @@ class RequestContext(Generic[E]):
         if await patiently(lambda: tombstones.get(self.request_id)) is not None:
             raise Cancelled("the request is over")
         wanted = redo or {}
-        await together(*(patiently(partial(writer.open, wanted.get(writer.edge))) for writer in self._writers.values()))
+        opening = (partial(writer.open, wanted.get(writer.edge), fresh=fresh) for writer in self._writers.values())
+        await together(*(patiently(call) for call in opening))
         self.resumed = any(writer.earlier for writer in self._writers.values())
 
     async def fail(self, failure: Failure, *, purged: bool = False) -> None:

@@ -64,25 +64,33 @@ class EdgeWriter:
         self._last = 0
         self._count = 0
 
-    async def open(self, redo_from: int | None = None) -> None:
+    async def open(self, redo_from: int | None = None, *, fresh: bool = False) -> None:
         """Read what the log holds and take it over; a finished log is left as it is.
 
         Args:
             redo_from: take it over in any case, and write data records from this position on again.
+            fresh: nobody is likely to have written yet, so try that first and read only if it is refused.
 
         Raises:
             Fenced: other holders kept winning the race for it.
         """
+        if fresh and redo_from is None:
+            self.epoch, self._last, self._count = 1, 0, 0
+            if await self._opened():
+                return
         for _ in range(_OPEN_ATTEMPTS):
             await self._recall(redo_from)
-            if self.finished:
+            if self.finished or await self._opened():
                 return
-            try:
-                await self._append(self._record(Opened, instance=self._instance))
-            except Fenced:
-                continue
-            return
         raise Fenced(f"edge {self.edge} is contested")
+
+    async def _opened(self) -> bool:
+        """Whether the log is ours; not if it holds more than we know of."""
+        try:
+            await self._append(self._record(Opened, instance=self._instance))
+        except Fenced:
+            return False
+        return True
 
     async def _recall(self, redo_from: int | None) -> None:
         messages = await self._bus.read(self._subject)

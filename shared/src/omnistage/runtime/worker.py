@@ -325,7 +325,7 @@ class Worker:
         limit = asyncio.timeout(max(0.0, held.meta.remaining_s))
         try:
             async with limit:
-                await context.enter(self.tombstones, redo)
+                await context.enter(self.tombstones, redo, fresh=held.claim.deliveries == 1)
                 outcome.resumed = context.resumed
                 if context.writers and all(writer.finished for writer in context.writers):
                     return

@@ -199,10 +199,14 @@ class Bus(Protocol):
         """All records that a log holds now with a sequence above `after`, in order."""
         ...
 
-    async def follow(self, subject: str, after: int = 0) -> Log:
+    async def follow(self, subject: str, after: int = 0, *, fresh: bool = False) -> Log:
         """Records above `after`, first those that exist, then live ones; gaps of the live path are filled.
 
-        On return the subscription stands: nothing appended afterwards is missed.
+        On return nothing appended afterwards is missed.
+
+        Args:
+            fresh: the caller knows that the log holds no such record yet, and is itself about to have it written:
+                saves the look at the history.
         """
         ...
 

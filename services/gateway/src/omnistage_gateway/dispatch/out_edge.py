@@ -93,8 +93,8 @@ class OutEdge:
         self._log: Log | None = None
 
     async def open(self) -> None:
-        """Begin to listen; nothing written afterwards is missed."""
-        self._log = await self._bus.follow(self._subject)
+        """Begin to listen, before the work is published; nothing written afterwards is missed."""
+        self._log = await self._bus.follow(self._subject, fresh=True)
 
     async def close(self) -> None:
         """Listen no more. Idempotent."""

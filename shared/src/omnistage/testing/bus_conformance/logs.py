@@ -122,6 +122,23 @@ class LogConformance(Conformance):
         assert bodies(records) == numbered(4, 2)
         assert [record.previous for record in records] == [sequences[1], *(r.sequence for r in records[:-1])]
 
+    async def test_follow_a_fresh_log(self, bus_pair: Pair) -> None:
+        a, b = bus_pair
+        subject = a.subjects.out(STAGE, MODEL, "r1", "codec-gateway")
+        log = await b.follow(subject, fresh=True)
+        await b.publish_work(b.subjects.work(STAGE, MODEL, "r1"), b"w", {})
+        await claimed(await a.work_queue(STAGE, MODEL))
+        sequences = await write(a, subject, numbered(3))
+        assert [record.sequence for record in await take(log, 3)] == sequences
+
+    async def test_a_fresh_log_that_was_none_is_read_once_it_grows(self, bus_pair: Pair) -> None:
+        a, b = bus_pair
+        subject = a.subjects.out(STAGE, MODEL, "r1", "codec-gateway")
+        sequences = await write(a, subject, numbered(2))
+        log = await b.follow(subject, fresh=True)
+        await write(a, subject, numbered(1, 2), sequences[-1])
+        assert bodies(await take(log, 3)) == numbered(3)
+
     async def test_follow_an_empty_log(self, bus_pair: Pair) -> None:
         a, b = bus_pair
         subject = a.subjects.feed(STAGE, MODEL, "r1", "talker-codec")

@@ -151,12 +151,12 @@ class JetStreamBus:
         parsed = log_subject(subject, self.subjects.namespace)
         return await read_all(self._connection, self.subjects.stream(parsed.kind), subject, after)
 
-    async def follow(self, subject: str, after: int = 0) -> JetStreamLog:
+    async def follow(self, subject: str, after: int = 0, *, fresh: bool = False) -> JetStreamLog:
         parsed = log_subject(subject, self.subjects.namespace)
         stream = self.subjects.stream(parsed.kind)
         log = JetStreamLog(self._connection, stream, subject, after, self._logs.discard)
         self._logs.add(log)
-        await log.open(self.subjects.live(subject))
+        await log.open(self.subjects.live(subject), fresh=fresh)
         return log
 
     async def purge_request(self, request_id: str) -> None:

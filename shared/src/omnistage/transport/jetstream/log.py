@@ -51,10 +51,15 @@ class JetStreamLog:
         self._closed = False
         self._subscription: Subscription | None = None
 
-    async def open(self, live_subject: str) -> None:
-        """Subscribe, then read the first part of the history."""
+    async def open(self, live_subject: str, *, fresh: bool = False) -> None:
+        """Subscribe, then read the first part of the history, unless there is none yet."""
         await self._connection.ready()
         self._subscription = await self._connection.subscribe(live_subject, self._on_live)
+        if fresh:
+            # The broker handles one connection's commands in order: what we publish next comes after the
+            # subscription. Should the connection break before, `check` will have the history read.
+            self._behind = False
+            return
         try:
             # The broker handles one connection's commands in order, so with the answer the subscription stands.
             await self._catch_up()

@@ -155,7 +155,7 @@ class MemoryBus:
         await self._turn()
         return logs.read(subject, after)
 
-    async def follow(self, subject: str, after: int = 0) -> MemoryLog:
+    async def follow(self, subject: str, after: int = 0, *, fresh: bool = False) -> MemoryLog:
         logs = self._logs_of(subject)
         await self._turn()
         log = MemoryLog(logs, subject, after, self._logs.discard)
