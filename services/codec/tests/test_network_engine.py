@@ -29,14 +29,16 @@ CONFIG = DecodeConfig(
 
 
 class Watched(Qwen3TTSWave):
-    """Notes how many frames each step had."""
+    """Notes how many frames each step had, and how many of them nobody needed."""
 
     def __init__(self, wave: Qwen3TTSWave) -> None:
         self.__dict__.update(wave.__dict__)
         self.passes: list[list[int]] = []
+        self.silent: list[list[int]] = []
 
     def decode_batch(self, steps: Sequence[Step[StreamState]]) -> list[Samples | OmnistageError]:
         self.passes.append([len(step.frames) for step in steps])
+        self.silent.append([min(step.silent, len(step.frames)) for step in steps])
         return super().decode_batch(steps)
 
 
@@ -175,10 +177,11 @@ async def test_whoever_takes_over_goes_on_with_the_next_sample(
         assert pieces == []
 
 
-async def test_catching_up_takes_large_steps(engine: DecodeEngine, watched: Watched) -> None:
-    pieces = engine.decode(arriving(make_codes(60), [60]), seed=0, skip_samples=50 * FRAME)
+async def test_catching_up_is_one_step_that_makes_no_samples(engine: DecodeEngine, watched: Watched) -> None:
+    pieces = engine.decode(arriving(make_codes(300), [300]), seed=0, skip_samples=290 * FRAME)
     assert [len(piece.samples) // FRAME async for piece in pieces] == [10]
-    assert watched.passes == [[25], [25], [10]]
+    assert watched.passes == [[256], [44]]
+    assert watched.silent == [[256], [34]]
 
 
 async def test_32_staggered_requests_some_of_which_leave(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from services.codec.tests.codes import Codes, decode_in_steps, decode_whole, loa
 from omnistage.errors import OmnistageError, StageFailed
 from omnistage_codec.models.base import BatchWaveModel, Samples, Step
 from omnistage_codec.models.qwen3_tts import Qwen3TTSWave, StreamState
+from omnistage_codec.models.qwen3_tts.decoder import Decoder
 
 ALLOWED = 1e-4
 FRAME = 1920
@@ -101,7 +103,7 @@ def test_samples_are_memory_of_their_own(wave: Qwen3TTSWave) -> None:
         assert not np.shares_memory(one, other)
     first[0][:] = 9.0
     assert np.array_equal(first[1], kept[1])
-    tails = [tail for state in streams for tail in state.point.tails]
+    tails = [tail for state in streams for tail in (*state.point.latents, *state.point.voice)]
     assert len({tail.untyped_storage().data_ptr() for tail in tails}) == len(tails)
 
 
@@ -113,7 +115,8 @@ def test_a_state_is_what_its_frames_make_of_it(wave: Qwen3TTSWave) -> None:
         wave.decode(went, codes[start : start + 5], segment=0, segment_frame=start, segment_end=False)
     wave.decode(rebuilt, codes[:50], segment=0, segment_frame=0, segment_end=False)
     assert rebuilt.point.position == went.point.position == 50
-    for one, other in zip(went.point.tails, rebuilt.point.tails, strict=True):
+    remembered = [(*state.point.latents, *state.point.voice) for state in (went, rebuilt)]
+    for one, other in zip(*remembered, strict=True):
         assert one.shape == other.shape
         assert float((one - other).abs().max()) <= ALLOWED
     ends = [wave.decode(state, codes[50:], segment=0, segment_frame=50, segment_end=True) for state in (went, rebuilt)]
@@ -137,6 +140,57 @@ def test_a_context_is_heard_by_the_decoder_alone(wave: Qwen3TTSWave, sizes: tupl
         if end:
             break
     assert np.abs(np.concatenate(parts) - whole).max() <= ALLOWED
+
+
+def _silently(wave: Qwen3TTSWave, codes: Codes, silent: int, sizes: tuple[int, ...]) -> Samples:
+    """In steps of these sizes, where the samples of the first `silent` frames are not needed."""
+    state, start, parts = wave.new_state(seed=0, voice=""), 0, []
+    for size in itertools.cycle(sizes):
+        frames = codes[start : start + size]
+        step = Step(
+            state=state,
+            frames=frames,
+            segment=0,
+            segment_frame=start,
+            segment_end=start + size >= len(codes),
+            silent=max(0, silent - start),
+        )
+        (samples,) = wave.decode_batch([step])
+        assert not isinstance(samples, OmnistageError)
+        assert len(samples) == len(frames) * FRAME
+        parts.append(samples)
+        start += size
+        if start >= len(codes):
+            break
+    return np.concatenate(parts)
+
+
+@pytest.mark.parametrize("silent", [1, 10, 11, 12, 30, 99, 100])
+@pytest.mark.parametrize("sizes", [(1,), (8, 3), (100,)], ids=str)
+def test_frames_that_nobody_hears_change_nothing_of_the_others(
+    wave: Qwen3TTSWave, silent: int, sizes: tuple[int, ...]
+) -> None:
+    codes = make_codes(100)
+    heard = _silently(wave, codes, silent, sizes)[silent * FRAME :]
+    assert np.abs(heard - decode_whole(wave, codes)[silent * FRAME :]).max(initial=0.0) <= 2e-6
+
+
+def test_frames_that_nobody_hears_change_no_bit_with_the_invariant_setting(golden: Path) -> None:
+    invariant = load_wave(golden / "custom_voice", batch_invariant=True)
+    codes = make_codes(60)
+    for sizes in ((60,), (1,), (7,)):
+        heard = _silently(invariant, codes, 40, sizes)[40 * FRAME :]
+        assert np.array_equal(heard, decode_whole(invariant, codes)[40 * FRAME :])
+
+
+def test_fewer_frames_of_memory_would_be_heard(golden: Path) -> None:
+    codes = make_codes(60)
+    forgetful = load_wave(golden / "custom_voice")
+    network = forgetful._decoder
+    assert network.voice_memory_frames == 11
+    forgetful._decoder = replace(network, voice_memory_frames=2)
+    difference = _silently(forgetful, codes, 40, (60,)) - decode_whole(forgetful, codes)
+    assert np.abs(difference[40 * FRAME :]).max() > 1e-4
 
 
 def test_segments_are_independent_and_each_begins_with_the_context(wave: Qwen3TTSWave) -> None:
@@ -183,6 +237,17 @@ def test_wrong_frames_fail_alone(wave: Qwen3TTSWave) -> None:
     assert np.abs(retried - decode_whole(wave, codes)).max() <= ALLOWED  # a refused step leaves the state as it was
 
 
+class _Replaced:
+    """The network but for some of its attributes."""
+
+    def __init__(self, network: Decoder, **others: object) -> None:
+        self._network = network
+        self.__dict__.update(others)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._network, name)
+
+
 def test_a_failure_of_the_network_leaves_states_as_they_were(
     wave: Qwen3TTSWave, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,11 +255,10 @@ def test_a_failure_of_the_network_leaves_states_as_they_were(
     steps = [_step(state, codes) for state in states]
     network = wave._decoder
 
-    class Broken:
-        def __call__(self, *_: object) -> None:
-            raise RuntimeError("out of memory")
+    def fail(*_: object) -> None:
+        raise RuntimeError("out of memory")
 
-    monkeypatch.setattr(wave, "_decoder", Broken())
+    monkeypatch.setattr(wave, "_decoder", _Replaced(network, voice=fail))
     assert all(isinstance(result, StageFailed) for result in wave.decode_batch(steps))
     monkeypatch.setattr(wave, "_decoder", network)
     for samples in wave.decode_batch(steps):

@@ -70,7 +70,7 @@ class _Course:
             steps=self._steps,
             last_frames=self._last_frames,
             buffered_s=max(0.0, self._urgency.due - now),
-            catching_up=timeline.catching_up,
+            catching_up=timeline.delivered > 0,
             reading=self._reading,
             first_frames=self._first_frames,
         )
@@ -163,7 +163,8 @@ class DecodeEngine:
             while await waiting.wait():
                 wish = self._config.growth.wish(course.progress(timeline, self._clock()))
                 batch = await self._next_batch(waiting, wish)
-                samples = to_int16(await self._steps.decode(urgency, state, batch))
+                silent = timeline.delivered // self._model.facts.samples_per_frame
+                samples = to_int16(await self._steps.decode(urgency, state, batch, silent=silent))
                 course.went(batch)
                 open_segment = None if batch[-1].segment_end else batch[-1].segment
                 piece = timeline.place(batch, samples)

@@ -78,6 +78,10 @@ class GrowthPolicy:
         return Wish(limit=self.limit(progress.steps))
 
 
+_CAUGHT_UP_FRAMES = 256
+"""Most frames of a step whose samples nobody needs: such steps cost little."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class BufferedGrowth:
     """Few frames first, then as many as the client's buffer can wait for.
@@ -102,7 +106,7 @@ class BufferedGrowth:
 
     def wish(self, progress: Progress) -> Wish:
         if progress.catching_up:
-            return Wish(limit=self.max_frames, split=True)
+            return Wish(limit=_CAUGHT_UP_FRAMES, split=True)
         if progress.reading != "stream":
             return Wish(wanted=self.max_frames, patience_s=None, limit=self.max_frames, split=True)
         if progress.steps == 0:

@@ -18,8 +18,15 @@ from omnistage_codec.models.base import BatchWaveModel, Samples, Step, WaveModel
 class Steps(Protocol):
     """Decodes chunks of one segment, in order."""
 
-    async def decode(self, urgency: Urgency, state: Any, batch: Sequence[Frames]) -> Samples:
-        """The samples that they make final. Cancelled while it runs, the step is let run out."""
+    async def decode(self, urgency: Urgency, state: Any, batch: Sequence[Frames], *, silent: int = 0) -> Samples:
+        """The samples that they make final. Cancelled while it runs, the step is let run out.
+
+        Args:
+            urgency: of the request.
+            state: of the request.
+            batch: chunks that continue one another.
+            silent: of how many of the first frames nobody needs the samples; they may be any.
+        """
         ...
 
     async def close(self) -> None:
@@ -35,7 +42,7 @@ class SingleSteps:
         self._turns = turns
         self._watch = watch
 
-    async def decode(self, urgency: Urgency, state: Any, batch: Sequence[Frames]) -> Samples:
+    async def decode(self, urgency: Urgency, state: Any, batch: Sequence[Frames], *, silent: int = 0) -> Samples:
         def step() -> Samples:
             with self._watch.step():
                 return np.concatenate([self._one(state, chunk) for chunk in batch])
@@ -78,7 +85,7 @@ class BatchSteps:
             clock=clock,
         )
 
-    async def decode(self, urgency: Urgency, state: Any, batch: Sequence[Frames]) -> Samples:
+    async def decode(self, urgency: Urgency, state: Any, batch: Sequence[Frames], *, silent: int = 0) -> Samples:
         chunk = joined(batch)
         step = Step(
             state=state,
@@ -86,6 +93,7 @@ class BatchSteps:
             segment=chunk.segment,
             segment_frame=chunk.segment_frame,
             segment_end=chunk.segment_end,
+            silent=silent,
         )
         return await self._turns.run(urgency, step)
 

@@ -46,9 +46,9 @@ class Timeline:
         self._text = ""
 
     @property
-    def catching_up(self) -> bool:
-        """Whether the next sample was delivered before."""
-        return self._offset < self._skip_samples
+    def delivered(self) -> int:
+        """How many of the next samples were delivered before."""
+        return max(0, self._skip_samples - self._offset)
 
     def place(self, batch: Sequence[Frames], samples: NDArray[np.int16]) -> AudioPiece | None:
         """The piece that these samples make; None if all were delivered before, or there are none yet."""

@@ -95,13 +95,18 @@ class WaveModel(Protocol[StateT]):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Step(Generic[StateT]):
-    """What one request is to decode next; fields as the arguments of `WaveModel.decode`."""
+    """What one request is to decode next; fields as the arguments of `WaveModel.decode`.
+
+    Attributes:
+        silent: of how many of the first frames nobody needs the samples; zeros will do.
+    """
 
     state: StateT
     frames: FrameArray
     segment: int
     segment_frame: int
     segment_end: bool
+    silent: int = 0
 
 
 @runtime_checkable

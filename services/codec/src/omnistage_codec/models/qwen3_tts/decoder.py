@@ -2,12 +2,15 @@
 
 codebooks -> convolution -> transformer over a window of frames -> ConvNeXt stages (x2, x2) -> stages of transposed
 convolution and dilated residual units (x8, x5, x4, x3) -> one channel, clamped to -1 to 1.
+
+It runs in two parts. The first, up to the transformer, sees hundreds of frames back and costs little; the second makes
+the samples, costs nearly all, and sees only some frames back. So frames that nobody hears run through the first alone.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
+from math import ceil, prod
 
 import torch
 from torch import Tensor
@@ -15,7 +18,15 @@ from torch.nn import functional
 
 from omnistage_codec.models.qwen3_tts.config import DecoderConfig
 from omnistage_codec.models.qwen3_tts.history import History
-from omnistage_codec.models.qwen3_tts.layers import CausalConv, CausalUpsampling, ConvNext, ResidualUnit, Snake
+from omnistage_codec.models.qwen3_tts.layers import (
+    DEPTHWISE_KERNEL,
+    RESIDUAL_KERNEL,
+    CausalConv,
+    CausalUpsampling,
+    ConvNext,
+    ResidualUnit,
+    Snake,
+)
 from omnistage_codec.models.qwen3_tts.quantizer import CodebookReader
 from omnistage_codec.models.qwen3_tts.transformer import AttentionShape, Layer, RmsNorm, take_gated_layer, view
 from omnistage_codec.models.qwen3_tts.weights import Weights
@@ -98,7 +109,12 @@ class UpsamplingStage:
 
 @dataclass(frozen=True)
 class Decoder:
-    """The whole network. It holds no state: a stream's state is its tails and how many frames it has had."""
+    """The whole network. It holds no state: a stream's state is its tails and how many frames it has had.
+
+    Attributes:
+        samples_per_frame: samples that a frame makes.
+        voice_memory_frames: how many frames back the second part sees, rounded up.
+    """
 
     semantic: CodebookReader
     acoustic: CodebookReader
@@ -111,6 +127,7 @@ class Decoder:
     last_activation: Snake
     last: CausalConv
     samples_per_frame: int
+    voice_memory_frames: int
 
     @staticmethod
     def take(weights: Weights, config: DecoderConfig) -> Decoder:
@@ -137,29 +154,48 @@ class Decoder:
             last_activation=Snake.take(wave.below(str(final)), channels[-1]),
             last=CausalConv.take(wave.below(str(final + 1)), channels[-1], 1, _OUTER_KERNEL),
             samples_per_frame=prod(config.upsample_rates) * prod(config.upsampling_ratios),
+            voice_memory_frames=_voice_memory_frames(config),
         )
 
-    def __call__(self, codes: Tensor, first_positions: Tensor, history: History) -> Tensor:
-        """Samples of the next frames of each row.
+    def latents(self, codes: Tensor, first_positions: Tensor, history: History) -> Tensor:
+        """The first part.
 
         Args:
             codes: [batch, frames, groups] int64, rows padded on the right.
             first_positions: [batch] int64, frames that each row has had before.
-            history: what the rows remember; holds what they remember then.
+            history: what this part remembers of the rows.
 
         Returns:
-            [batch, frames * samples_per_frame] within -1 to 1.
+            [batch, latent_dim, frames].
         """
         split = self.semantic_groups
         x = self.semantic(codes[..., :split]) + self.acoustic(codes[..., split:])
         x = self.pre(x.transpose(1, 2), history).transpose(1, 2)
-        x = self.transformer(x, first_positions, history).transpose(1, 2)
+        return self.transformer(x, first_positions, history).transpose(1, 2)
+
+    def voice(self, latents: Tensor, history: History) -> Tensor:
+        """The second part: [batch, latent_dim, frames] -> [batch, frames * samples_per_frame] within -1 to 1."""
+        x = latents
         for upsampling, block in self.latent_stages:
             x = block(upsampling(x, history), history)
         x = self.first(x, history)
         for stage in self.stages:
             x = stage(x, history)
         return torch.clamp(self.last(self.last_activation(x), history).squeeze(1), -1.0, 1.0)
+
+
+def _voice_memory_frames(config: DecoderConfig) -> int:
+    """The columns that each layer of the second part looks back, in frames, and one for their alignment."""
+    rate, frames = 1, 0.0
+    for ratio in config.upsampling_ratios:
+        rate *= ratio
+        frames += (DEPTHWISE_KERNEL - 1) / rate
+    frames += (_OUTER_KERNEL - 1) / rate
+    for ratio in config.upsample_rates:
+        frames += 1 / rate
+        rate *= ratio
+        frames += (RESIDUAL_KERNEL - 1) * sum(_DILATIONS) / rate
+    return ceil(frames + (_OUTER_KERNEL - 1) / rate) + 1
 
 
 def _take_codebooks(weights: Weights, config: DecoderConfig) -> tuple[CodebookReader, CodebookReader]:

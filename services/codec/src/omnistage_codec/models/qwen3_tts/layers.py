@@ -17,8 +17,8 @@ from omnistage_codec.models.qwen3_tts.weights import Weights
 _SMALLEST_BETA = 1e-9
 _NORM_EPS = 1e-6
 _EXPANSION = 4
-_DEPTHWISE_KERNEL = 7
-_RESIDUAL_KERNEL = 7
+DEPTHWISE_KERNEL = 7
+RESIDUAL_KERNEL = 7
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class ConvNext:
     def take(weights: Weights, channels: int) -> ConvNext:
         wide = channels * _EXPANSION
         return ConvNext(
-            depthwise=CausalConv.take(weights.below("dwconv"), channels, channels, _DEPTHWISE_KERNEL, groups=channels),
+            depthwise=CausalConv.take(weights.below("dwconv"), channels, channels, DEPTHWISE_KERNEL, groups=channels),
             norm_weight=weights.take("norm.weight", channels),
             norm_bias=weights.take("norm.bias", channels),
             up_weight=weights.take("pwconv1.weight", wide, channels),
@@ -131,7 +131,7 @@ class ResidualUnit:
     def take(weights: Weights, channels: int, dilation: int) -> ResidualUnit:
         return ResidualUnit(
             Snake.take(weights.below("act1"), channels),
-            CausalConv.take(weights.below("conv1"), channels, channels, _RESIDUAL_KERNEL, dilation=dilation),
+            CausalConv.take(weights.below("conv1"), channels, channels, RESIDUAL_KERNEL, dilation=dilation),
             Snake.take(weights.below("act2"), channels),
             CausalConv.take(weights.below("conv2"), channels, channels, 1),
         )

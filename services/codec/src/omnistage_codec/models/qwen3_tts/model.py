@@ -18,22 +18,29 @@ from omnistage_codec.models.qwen3_tts.layout import LAYOUT
 
 Codes = NDArray[np.int32]
 
+_LISTENED_FRAMES = 128
+"""Most frames of a stream in one pass of the network's first part."""
+
 
 @dataclass(frozen=True)
 class Point:
     """Where a stream is: plain tensors and counts, which its frames alone determine. Never changed, only replaced.
 
     Attributes:
-        tails: what the layers remember.
-        position: frames that they have heard.
-        unheard: frames of the context that they have still to hear.
+        unheard: frames of the context that have still to run through the network.
+        latents: what the first part remembers.
+        position: frames that it has had.
+        unvoiced: [latent_dim, n] the first part's last results, which the second has not had.
+        voice: what the second part remembers.
         segment: the present segment.
         received: how many of its frames have come; None once it has ended.
     """
 
     unheard: Codes
-    tails: Tails = field(default_factory=list)
+    latents: Tails = field(default_factory=list)
     position: int = 0
+    unvoiced: torch.Tensor | None = None
+    voice: Tails = field(default_factory=list)
     segment: int = 0
     received: int | None = 0
 
@@ -73,11 +80,20 @@ class StreamState:
 
 @dataclass(eq=False)
 class _Row:
-    """A step on its way through the passes."""
+    """A step on its way through the network.
+
+    Attributes:
+        point: where the stream is.
+        codes: frames that are still to come.
+        audible: of how many of the last frames samples are wanted.
+        columns: what the first part made of the frames.
+        waves: what the second part made of the columns.
+    """
 
     point: Point
     codes: Codes
-    silent: int
+    audible: int
+    columns: list[torch.Tensor] = field(default_factory=list)
     waves: list[Samples] = field(default_factory=list)
 
 
@@ -87,7 +103,7 @@ class Qwen3TTSWave:
     Args:
         decoder: the network.
         config: what the checkpoint says about it.
-        step_frames: most frames of a stream in one pass.
+        step_frames: most frames of a stream in one pass of the part that makes samples.
         batch_invariant: one frame of one stream in each pass, so that no sum is ever taken in another order.
     """
 
@@ -136,16 +152,24 @@ class Qwen3TTSWave:
                 return [StageFailed(f"the decoder failed: {error}")]
             return [result for step in steps for result in self.decode_batch([step])]
 
+    @torch.inference_mode()
     def _decode_batch(self, steps: Sequence[Step[StreamState]]) -> list[Samples | OmnistageError]:
         rows = [self._row(step) for step in steps]
-        going = [row for row in rows if isinstance(row, _Row)]
-        while going := [row for row in going if len(row.codes)]:
-            for batch in [[row] for row in going] if self._batch_invariant else [going]:
-                self._pass(batch)
+        going = listening = [row for row in rows if isinstance(row, _Row)]
+        while listening := [row for row in listening if len(row.codes)]:
+            for batch in self._batches(listening):
+                self._listen(batch)
+        speaking = [row for row in going if self._hold(row)]
+        while speaking := [row for row in speaking if row.point.unvoiced is not None]:
+            for batch in self._batches(speaking):
+                self._speak(batch)
         return [
-            row if isinstance(row, OmnistageError) else _finish(row, step)
+            row if isinstance(row, OmnistageError) else self._finish(row, step)
             for row, step in zip(rows, steps, strict=True)
         ]
+
+    def _batches(self, rows: list[_Row]) -> list[list[_Row]]:
+        return [[row] for row in rows] if self._batch_invariant else [rows]
 
     def _row(self, step: Step[StreamState]) -> _Row | OmnistageError:
         try:
@@ -153,23 +177,57 @@ class Qwen3TTSWave:
             point = step.state.entered(step)
         except StageFailed as error:
             return error
-        silent = len(point.unheard) * self._facts.samples_per_frame
-        return _Row(replace(point, unheard=point.unheard[:0]), np.concatenate((point.unheard, frames)), silent)
+        audible = max(0, len(frames) - step.silent)
+        return _Row(replace(point, unheard=point.unheard[:0]), np.concatenate((point.unheard, frames)), audible)
 
-    @torch.inference_mode()
-    def _pass(self, rows: list[_Row]) -> None:
-        """The next frames of each row."""
-        counts = [min(len(row.codes), self._step_frames) for row in rows]
+    def _listen(self, rows: list[_Row]) -> None:
+        """The first part, on the next frames of each row."""
+        most = 1 if self._batch_invariant else _LISTENED_FRAMES
+        counts = [min(len(row.codes), most) for row in rows]
         codes = np.zeros((len(rows), max(counts), self._facts.frame_width), np.int64)
         for index, (row, count) in enumerate(zip(rows, counts, strict=True)):
             codes[index, :count] = row.codes[:count]
-        history = History([row.point.tails for row in rows], counts)
+        history = History([row.point.latents for row in rows], counts)
         positions = torch.tensor([row.point.position for row in rows], device=self._device)
-        waves = self._decoder(torch.from_numpy(codes).to(self._device), positions, history).float().cpu().numpy()
-        for row, count, wave, tails in zip(rows, counts, waves, history.after, strict=True):
-            row.point = replace(row.point, tails=tails, position=row.point.position + count)
+        columns = self._decoder.latents(torch.from_numpy(codes).to(self._device), positions, history)
+        for index, (row, count) in enumerate(zip(rows, counts, strict=True)):
+            row.point = replace(row.point, latents=history.after[index], position=row.point.position + count)
             row.codes = row.codes[count:]
-            row.waves.append(wave[: count * self._facts.samples_per_frame])
+            row.columns.append(columns[index, :, :count])
+
+    def _hold(self, row: _Row) -> bool:
+        """Keep those columns that the second part is to have, now or later; whether now."""
+        earlier = [] if row.point.unvoiced is None else [row.point.unvoiced]
+        columns = torch.cat([*earlier, *row.columns], dim=1) if earlier or row.columns else None
+        voice, most = row.point.voice, self._decoder.voice_memory_frames + row.audible
+        if columns is not None and columns.shape[1] > most:
+            columns, voice = columns[:, -most:].clone(), []
+        row.point = replace(row.point, unvoiced=columns, voice=voice)
+        return row.audible > 0
+
+    def _speak(self, rows: list[_Row]) -> None:
+        """The second part, on the next columns of each row."""
+        waiting = [row.point.unvoiced for row in rows if row.point.unvoiced is not None]
+        counts = [min(columns.shape[1], self._step_frames) for columns in waiting]
+        batch = waiting[0].new_zeros((len(rows), waiting[0].shape[0], max(counts)))
+        for index, (columns, count) in enumerate(zip(waiting, counts, strict=True)):
+            batch[index, :, :count] = columns[:, :count]
+        history = History([row.point.voice for row in rows], counts)
+        waves = self._decoder.voice(batch, history).float().cpu().numpy()
+        for index, (row, columns, count) in enumerate(zip(rows, waiting, counts, strict=True)):
+            rest = columns[:, count:].clone() if columns.shape[1] > count else None
+            row.point = replace(row.point, unvoiced=rest, voice=history.after[index])
+            row.waves.append(waves[index, : count * self._facts.samples_per_frame])
+
+    def _finish(self, row: _Row, step: Step[StreamState]) -> Samples:
+        """Move the step's state on; the samples of all its frames, in memory of their own."""
+        received = step.segment_frame + len(step.frames)
+        step.state.point = replace(row.point, received=None if step.segment_end else received)
+        samples = np.zeros(len(step.frames) * self._facts.samples_per_frame, np.float32)
+        wanted = row.audible * self._facts.samples_per_frame
+        if wanted:
+            samples[-wanted:] = np.concatenate(row.waves)[-wanted:]
+        return samples
 
     def _checked(self, frames: FrameArray) -> Codes:
         """The frames as they are, if they are frames. Raises StageFailed."""
@@ -183,11 +241,3 @@ class Qwen3TTSWave:
                 f"a code is not within 0 to {self._sizes.codebook_size - 1}: {frames.min()} to {frames.max()}"
             )
         return frames
-
-
-def _finish(row: _Row, step: Step[StreamState]) -> Samples:
-    """Move the step's state on; what is heard, in memory of its own."""
-    received = step.segment_frame + len(step.frames)
-    step.state.point = replace(row.point, received=None if step.segment_end else received)
-    samples = np.concatenate([np.empty(0, np.float32), *row.waves])
-    return samples[row.silent :].copy() if row.silent else samples
