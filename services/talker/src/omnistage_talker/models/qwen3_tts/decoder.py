@@ -87,10 +87,19 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     return weight * scaled.to(x.dtype)
 
 
-def at_least_min_rows(x: Tensor) -> Tensor:
-    """Zero rows below x, so that products round alike however few rows there are (`omnistage.ar.linear`)."""
-    missing = MIN_ROWS - x.shape[0]
-    return pad(x, (0, 0, 0, missing)) if missing > 0 else x
+def padded(x: Tensor) -> Tensor:
+    """Zero rows below x ([rows, width]) up to `padded_length`: a row's results then do not depend on the others."""
+    missing = padded_length(x.shape[0]) - x.shape[0]
+    return pad(x, (0, 0, 0, missing)) if missing else x
+
+
+def padded_length(rows: int) -> int:
+    """The next multiple of `MIN_ROWS`, which is what products need (`omnistage.ar.linear`).
+
+    A multiple, since elementwise functions on a CPU go by 32 numbers at a time and compute the last few, of the last
+    row, in another way; widths are multiples of 8, so there are no last few.
+    """
+    return max(1, -(-rows // MIN_ROWS)) * MIN_ROWS
 
 
 def _load_layer(config: DecoderConfig, take: WeightSource, prefix: str) -> _Layer:

@@ -51,8 +51,8 @@ class CodePredictor:
         """The codes of groups 1 and up.
 
         Args:
-            hidden: [rows, talker width], after the final norm. For results that do not depend on the number of rows
-                there must be `MIN_ROWS` at least.
+            hidden: [rows, talker width], after the final norm. A row's results do not depend on the others where the
+                number of rows is a `decoder.padded_length`.
             first: [rows, talker width] embedding of the frame's code of group 0.
             choices: how each row chooses; group g uses stream g.
             logits: where given, each group's [rows, vocab] is added.

@@ -16,11 +16,10 @@ from torch import Tensor
 from omnistage.ar.attention import plan_attention
 from omnistage.ar.draw import choose, make_choices
 from omnistage.ar.kv_cache import PagedKVCache
-from omnistage.ar.linear import MIN_ROWS
 from omnistage.ar.runner import Emitted
 from omnistage.ar.scheduler import Batch, Row
 from omnistage.ar.sequence import Sequence
-from omnistage_talker.models.qwen3_tts.decoder import at_least_min_rows
+from omnistage_talker.models.qwen3_tts.decoder import padded, padded_length
 from omnistage_talker.models.qwen3_tts.request import FrameRequest
 from omnistage_talker.models.qwen3_tts.talker import Talker, TalkerInputs
 
@@ -157,7 +156,7 @@ class FrameRunner:
         embeds = self._embeds(rows)
         plan = plan_attention(rows, self._cache, share=self._share, batch_invariant=self._invariant)
         return TalkerInputs(
-            embeds=at_least_min_rows(embeds) if self._invariant else embeds,
+            embeds=padded(embeds) if self._invariant else embeds,
             positions=torch.tensor(self._pad(positions), dtype=torch.int64, device=device),
             emit=torch.tensor(self._pad(emit) if emit else [], dtype=torch.int64, device=device),
             plan=plan,
@@ -190,8 +189,8 @@ class FrameRunner:
         return torch.cat(parts)
 
     def _pad(self, values: list[int]) -> list[int]:
-        missing = MIN_ROWS - len(values) if self._invariant else 0
-        return values + [0] * missing if missing > 0 else values
+        missing = padded_length(len(values)) - len(values) if self._invariant else 0
+        return values + [0] * missing
 
 
 def _frames_of(sequence: Sequence, start: int, end: int) -> list[Frame]:

@@ -12,7 +12,7 @@ from omnistage.ar.attention import AttentionPlan, attend
 from omnistage.ar.kv_cache import KVShape, PagedKVCache
 from omnistage.ar.linear import make_product
 from omnistage_talker.models.qwen3_tts.config import Qwen3TTSConfig
-from omnistage_talker.models.qwen3_tts.decoder import Decoder, at_least_min_rows
+from omnistage_talker.models.qwen3_tts.decoder import Decoder, padded
 from omnistage_talker.models.qwen3_tts.predictor import CodePredictor
 from omnistage_talker.models.qwen3_tts.weights import Weights
 
@@ -54,7 +54,7 @@ class Embeddings:
 
     def text(self, ids: list[int]) -> Tensor:
         """[n, width] of text tokens; the same bits however they are cut into calls."""
-        rows = at_least_min_rows(embedding(torch.tensor(ids, dtype=torch.int64, device=self.device), self._text))
+        rows = padded(embedding(torch.tensor(ids, dtype=torch.int64, device=self.device), self._text))
         projected = self._out(silu(self._in(rows) + self._in_bias)) + self._out_bias
         return projected[: len(ids)]
 
@@ -75,7 +75,7 @@ class TalkerInputs:
     """Tensors of a step.
 
     Attributes:
-        embeds: [tokens, width]; zero rows up to `MIN_ROWS`.
+        embeds: [tokens, width]; zero rows up to `decoder.padded_length`.
         positions: [tokens] int64; padded likewise.
         emit: [emitting rows] index into the tokens; padded likewise.
         plan: for attention.

@@ -1,0 +1,55 @@
+"""Makes tiny checkpoints with random weights in the layout of the published ones."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from omnistage_talker.models.qwen3_tts.config import read_config
+from omnistage_talker.models.qwen3_tts.talker import Talker
+from omnistage_talker.models.qwen3_tts.weights import Weights
+
+FIXTURES = Path(__file__).parent / "fixtures"
+CONFIG_FROM = FIXTURES / "qwen3_tts" / "custom_voice"
+
+
+class _Maker:
+    """Stands in for `Weights`: makes what is asked for."""
+
+    def __init__(self, seed: int) -> None:
+        self.made: dict[str, Tensor] = {}
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def take(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        weight = torch.randn(shape, generator=self._generator)
+        if "norm" in name:
+            weight = 1 + 0.1 * weight
+        elif "embedding" not in name:
+            weight = weight * (2.0 if "head" in name else 1.5) * shape[-1] ** -0.5
+        self.made[name] = weight
+        return weight
+
+
+def make_checkpoint(folder: Path, *, seed: int = 1, **config: Any) -> Path:
+    """A checkpoint folder.
+
+    Args:
+        folder: where.
+        seed: of the weights.
+        config: what differs from the usual configuration, at its top level.
+    """
+    folder.mkdir(parents=True)
+    for file in CONFIG_FROM.iterdir():
+        shutil.copy(file, folder)
+    values = json.loads((folder / "config.json").read_text()) | config
+    (folder / "config.json").write_text(json.dumps(values))
+    maker = _Maker(seed)
+    Talker(read_config(folder), cast("Weights", maker), length=16)
+    save_file(maker.made, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
