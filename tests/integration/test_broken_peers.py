@@ -264,6 +264,9 @@ async def test_broken_work(engines: Engines, kind: str, spray: list[Any]) -> Non
         # Each was either run or put aside; the two good requests were run by every stage of theirs.
         ended = system.total(names.POISONED) + system.total(names.WORK_DONE)
         assert ended >= len(spray)
+        for running in system.stages.values():
+            for engine in ENGINES.values():
+                assert running.metrics.value(names.WORK_DONE, model=engine, outcome="internal_error") == 0
 
 
 @KINDS
