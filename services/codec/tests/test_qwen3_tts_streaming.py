@@ -131,6 +131,8 @@ def test_a_context_is_heard_by_the_decoder_alone(wave: Qwen3TTSWave, sizes: tupl
     assert np.abs(decode_whole(wave, codes[40:]) - whole).max() > 100 * ALLOWED
     state = wave.new_state(seed=0, voice="", context=codes[:40])
     assert len(wave.decode(state, codes[:0], segment=0, segment_frame=0, segment_end=False)) == 0
+    assert state.point.unvoiced is None  # all that the first frame needs is done before it comes
+    assert state.point.position == 40
     parts, start = [], 40
     for size in itertools.cycle(sizes):
         frames = codes[start : start + size]

@@ -86,6 +86,7 @@ class _Row:
         point: where the stream is.
         codes: frames that are still to come.
         audible: of how many of the last frames samples are wanted.
+        idle: whether the step has no frames: then there is time to make ready for the next one's.
         columns: what the first part made of the frames.
         waves: what the second part made of the columns.
     """
@@ -93,6 +94,7 @@ class _Row:
     point: Point
     codes: Codes
     audible: int
+    idle: bool
     columns: list[torch.Tensor] = field(default_factory=list)
     waves: list[Samples] = field(default_factory=list)
 
@@ -178,7 +180,8 @@ class Qwen3TTSWave:
         except StageFailed as error:
             return error
         audible = max(0, len(frames) - step.silent)
-        return _Row(replace(point, unheard=point.unheard[:0]), np.concatenate((point.unheard, frames)), audible)
+        codes = np.concatenate((point.unheard, frames))
+        return _Row(replace(point, unheard=point.unheard[:0]), codes, audible, idle=not len(frames))
 
     def _listen(self, rows: list[_Row]) -> None:
         """The first part, on the next frames of each row."""
@@ -203,7 +206,7 @@ class Qwen3TTSWave:
         if columns is not None and columns.shape[1] > most:
             columns, voice = columns[:, -most:].clone(), []
         row.point = replace(row.point, unvoiced=columns, voice=voice)
-        return row.audible > 0
+        return row.audible > 0 or row.idle
 
     def _speak(self, rows: list[_Row]) -> None:
         """The second part, on the next columns of each row."""
