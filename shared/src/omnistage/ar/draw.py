@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from omnistage.ar.random import gumbel, signed
+from omnistage.ar.random import gumbels, signed
 from omnistage.ar.sampling import GREEDY_BELOW
 
 
@@ -36,6 +36,7 @@ class Choices:
         seed, position: [rows] int64.
         greedy: [rows] bool.
         drawn, limited: whether any row draws, and whether any that draws has a limit.
+        most: the largest top_k where every row that draws has one, else 0.
     """
 
     temperature: Tensor
@@ -46,6 +47,13 @@ class Choices:
     greedy: Tensor
     drawn: bool
     limited: bool
+    most: int
+
+    def noise(self, streams: Sequence[int], vocab: int) -> Tensor | None:
+        """The random numbers of several streams, [streams, rows, vocab] float32; None where nobody draws."""
+        if not self.drawn:
+            return None
+        return gumbels(self.seed, self.position, torch.tensor(streams, device=self.seed.device), vocab)
 
 
 _NO_LIMIT = 1 << 40
@@ -76,38 +84,43 @@ def make_choices(rows: Sequence[Choice], positions: Sequence[int], device: torch
         greedy=torch.tensor(greedy, dtype=torch.bool, device=device),
         drawn=bool(drawing),
         limited=any(row.top_k or row.top_p < 1.0 for row in drawing),
+        most=max((row.top_k for row in drawing), default=0) if all(row.top_k for row in drawing) else 0,
     )
 
 
-def choose(scores: Tensor, choices: Choices, stream: int) -> Tensor:
+def choose(scores: Tensor, choices: Choices, noise: Tensor | None) -> Tensor:
     """Choose a token per row.
 
     Args:
         scores: [rows, vocab] float32; -inf for what may not be chosen, one finite number per row at least.
         choices: for the same rows.
-        stream: which stream of the seeds' numbers.
+        noise: [rows, vocab] of one stream, from `Choices.noise`.
 
     Returns:
         [rows] int64.
     """
     likeliest = scores.argmax(dim=-1)
-    if not choices.drawn:
+    if noise is None:
         return likeliest
     scaled = scores / choices.temperature
     if choices.limited:
         scaled = _limit(scaled, choices)
-    noise = gumbel(choices.seed, choices.position, stream, scores.shape[1])
     return torch.where(choices.greedy, likeliest, (scaled + noise).argmax(dim=-1))
 
 
 def _limit(scaled: Tensor, choices: Choices) -> Tensor:
     """-inf for all that top_k, and then top_p among what is left, leave out."""
-    values, order = scaled.sort(dim=-1, descending=True, stable=True)
-    rank = torch.arange(scaled.shape[1], device=scaled.device)[None, :]
+    count = min(choices.most, scaled.shape[1])
+    if count:
+        # What comes after the largest top_k is left out of every row that draws, so it need not be put in order.
+        values, order = scaled.topk(count, dim=-1)
+    else:
+        values, order = scaled.sort(dim=-1, descending=True, stable=True)
+    rank = torch.arange(values.shape[1], device=scaled.device)[None, :]
     values = values.masked_fill(rank >= choices.top_k, -torch.inf)
     share = torch.exp(values - torch.logsumexp(values, dim=-1, keepdim=True))
     before = torch.cumsum(share, dim=-1).roll(1, dims=-1)
     # The likeliest always stays, and so does the one that crosses the limit.
     outside = (before >= choices.top_p) & (rank > 0) & (choices.top_p < 1.0)
     values = values.masked_fill(outside, -torch.inf)
-    return torch.empty_like(scaled).scatter_(1, order, values)
+    return torch.full_like(scaled, -torch.inf).scatter_(1, order, values)

@@ -37,18 +37,18 @@ def philox4x32(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[Tensor
     return c0, c1, c2, c3
 
 
-def _words(seeds: Tensor, positions: Tensor, stream: int, count: int) -> Tensor:
-    """[rows, count] int64 words of 32 bits; word `i` is a function of (seed, position, stream, i)."""
-    lanes = torch.arange(-(-count // 4), dtype=torch.int64, device=seeds.device)[None, :]
+def _words(seeds: Tensor, positions: Tensor, streams: Tensor, count: int) -> Tensor:
+    """[streams, rows, count] int64 words of 32 bits; word `i` is a function of (seed, position, stream, i)."""
+    lanes = torch.arange(-(-count // 4), dtype=torch.int64, device=seeds.device)[None, None, :]
     counter = (
         lanes,
-        (positions & _MASK)[:, None],
-        torch.full((1, 1), stream & _MASK, dtype=torch.int64, device=seeds.device),
-        ((positions >> 32) & _MASK)[:, None],
+        (positions & _MASK)[None, :, None],
+        (streams & _MASK)[:, None, None],
+        ((positions >> 32) & _MASK)[None, :, None],
     )
-    key = ((seeds & _MASK)[:, None], ((seeds >> 32) & _MASK)[:, None])
+    key = ((seeds & _MASK)[None, :, None], ((seeds >> 32) & _MASK)[None, :, None])
     words = torch.stack(philox4x32(counter, key), dim=-1)
-    return words.flatten(1)[:, :count]
+    return words.flatten(2)[:, :, :count]
 
 
 def uniform(seeds: Tensor, positions: Tensor, stream: int, count: int) -> Tensor:
@@ -63,8 +63,12 @@ def uniform(seeds: Tensor, positions: Tensor, stream: int, count: int) -> Tensor
     Returns:
         [rows, count] float32, odd multiples of 2**-24: never 0 and never 1, so that logarithms are finite.
     """
+    return _uniform(seeds, positions, torch.tensor([stream], device=seeds.device), count)[0]
+
+
+def _uniform(seeds: Tensor, positions: Tensor, streams: Tensor, count: int) -> Tensor:
     # 23 bits and a half: with 24 the largest value would round to 1.
-    return ((_words(seeds, positions, stream, count) >> 9).to(torch.float32) + 0.5) * 2.0**-23
+    return ((_words(seeds, positions, streams, count) >> 9).to(torch.float32) + 0.5) * 2.0**-23
 
 
 def gumbel(seeds: Tensor, positions: Tensor, stream: int, count: int) -> Tensor:
@@ -73,7 +77,12 @@ def gumbel(seeds: Tensor, positions: Tensor, stream: int, count: int) -> Tensor:
     Returns:
         [rows, count] float32.
     """
-    return uniform(seeds, positions, stream, count).log_().neg_().log_().neg_()
+    return gumbels(seeds, positions, torch.tensor([stream], device=seeds.device), count)[0]
+
+
+def gumbels(seeds: Tensor, positions: Tensor, streams: Tensor, count: int) -> Tensor:
+    """`gumbel` of several streams ([streams] int64) at once: [streams, rows, count] float32."""
+    return _uniform(seeds, positions, streams, count).log_().neg_().log_().neg_()
 
 
 def signed(seed: int) -> int:
