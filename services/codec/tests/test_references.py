@@ -17,6 +17,7 @@ from safetensors.numpy import load_file
 from omnistage.errors import InvalidRequest, StageFailed
 from omnistage_codec.engine import Coalescing, ReferenceConfig, ReferenceEngine
 from omnistage_codec.engine.reference_cache import ReferenceCache, ReferenceKey, content_of
+from omnistage_codec.engine.references import in_passes
 from omnistage_codec.models import ModelOptions
 from omnistage_codec.models.base import Reference, ReferenceFacts, Samples
 from omnistage_codec.models.qwen3_tts.loading import load_references
@@ -133,6 +134,34 @@ async def test_a_failure_is_told_to_all_and_not_kept(engine: ReferenceEngine, mo
     assert (await engine.encode(clip(1000), RATE, tenant="a")).codes[0, 0] == 1000
 
 
+async def test_one_that_fails_does_not_take_the_others_along(engine: ReferenceEngine, model: Encoder) -> None:
+    model.go.clear()
+    first = asyncio.ensure_future(engine.encode(clip(1000), RATE, tenant="a"))
+    await asyncio.to_thread(model.running.wait, 10)
+    rest = [asyncio.ensure_future(engine.encode(clip(length), RATE, tenant="a")) for length in (1001, 1234, 1002)]
+    while len(engine._in_flight) < 4:
+        await asyncio.sleep(0.001)
+    model.go.set()
+    results = await asyncio.gather(first, *rest, return_exceptions=True)
+    assert [isinstance(result, StageFailed) for result in results] == [False, False, True, False]
+    assert model.batches == [[1000], [1001, 1234, 1002], [1001], [1234], [1002]]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "slices"),
+    [
+        ([], []),
+        ([5], [(0, 1)]),
+        ([50], [(0, 1)]),
+        ([5, 5], [(0, 2)]),
+        ([5, 6], [(0, 1), (1, 2)]),
+        ([4, 4, 4, 9, 1, 20, 1], [(0, 2), (2, 3), (3, 5), (5, 6), (6, 7)]),
+    ],
+)
+def test_passes_have_a_length_in_all(lengths: list[int], slices: list[tuple[int, int]]) -> None:
+    assert [(one.start, one.stop) for one in in_passes(lengths, 10)] == slices
+
+
 async def test_other_rates_and_types_become_the_models(engine: ReferenceEngine, model: Encoder) -> None:
     await engine.encode(clip(32_000), 16_000, tenant="a")
     assert model.batches[-1] == [48_000]
@@ -185,6 +214,32 @@ async def test_the_real_model_takes_a_recording_of_another_rate(golden: Path) ->
         assert np.array_equal(other.embedding, expected.embedding)
     finally:
         await engine.close()
+
+
+def test_a_failure_of_the_network_is_the_stages(golden: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = load_references(ModelOptions(checkpoint=golden / "base"))
+
+    class Broken:
+        downsampling = model._encoder.downsampling
+
+        def __call__(self, _: object) -> None:
+            raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(model, "_encoder", Broken())
+    with pytest.raises(StageFailed, match="out of memory"):
+        model.encode([clip(1000)])
+
+
+def test_recordings_are_encoded_alike_alone_and_together(golden: Path) -> None:
+    model = load_references(ModelOptions(checkpoint=golden / "base"))
+    rng = np.random.default_rng(2)
+    clips = [rng.standard_normal(length).astype(np.float32) * 0.1 for length in (1920, 1921, 400, 9000, 30_000)]
+    for alone, together in zip([model.encode([one])[0] for one in clips], model.encode(clips), strict=True):
+        assert np.array_equal(alone.codes, together.codes)
+        assert alone.embedding is not None
+        assert together.embedding is not None
+        assert np.abs(alone.embedding - together.embedding).max() <= 1e-5
+    assert [len(one.codes) for one in model.encode(clips)] == [1, 2, 1, 5, 16]
 
 
 def reference(size: int) -> Reference:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -37,7 +38,7 @@ class BatchTurns(Generic[ItemT, ResultT]):
         name: of the threads, for people.
         coalescing: how long items wait for one another.
         live: how many requests may send items; asked in a thread.
-        watch: follows the runs.
+        watch: follows the runs; None where the model does so itself.
         threads: runs at once.
         clock: monotonic seconds, the one that the urgencies are told.
     """
@@ -49,7 +50,7 @@ class BatchTurns(Generic[ItemT, ResultT]):
         name: str,
         coalescing: Coalescing,
         live: Callable[[], int],
-        watch: StallWatch,
+        watch: StallWatch | None = None,
         threads: int = 1,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -129,7 +130,7 @@ class BatchTurns(Generic[ItemT, ResultT]):
 
     def _settle(self, batch: list[_Waiting[ItemT, ResultT]]) -> None:
         try:
-            with self._watch.step():
+            with nullcontext() if self._watch is None else self._watch.step():
                 results = self._run_model([entry.item for entry in batch])
             if len(results) != len(batch):
                 raise StageFailed(f"the model gave {len(results)} results for {len(batch)} items")

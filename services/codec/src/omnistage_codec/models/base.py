@@ -165,5 +165,9 @@ class ReferenceModel(Protocol):
         ...
 
     def encode(self, clips: Sequence[Samples]) -> list[Reference]:
-        """What the clips are to a talker, each as if it came alone; blocking. New memory."""
+        """What the clips are to a talker, each as if it came alone; blocking. New memory.
+
+        Raises:
+            StageFailed: they cannot be encoded together; perhaps one by one.
+        """
         ...

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from omnistage.errors import StageFailed
 from omnistage_codec.models.base import Reference, ReferenceFacts, Samples
 from omnistage_codec.models.qwen3_tts.config import TokenizerConfig
 from omnistage_codec.models.qwen3_tts.encoder import Encoder
@@ -48,8 +49,14 @@ class Qwen3TTSReferences:
     def facts(self) -> ReferenceFacts:
         return self._facts
 
-    @torch.inference_mode()
     def encode(self, clips: Sequence[Samples]) -> list[Reference]:
+        try:
+            return self._encode(clips)
+        except RuntimeError as error:  # torch's, out-of-memory included
+            raise StageFailed(f"the encoder failed: {error}") from error
+
+    @torch.inference_mode()
+    def _encode(self, clips: Sequence[Samples]) -> list[Reference]:
         """The speaker encoder pools over the whole clip, so it takes one at a time."""
         weight = self._encoder.downsampling.weight
         waves = [torch.from_numpy(np.array(clip, np.float32)).to(weight.device) for clip in clips]
