@@ -36,12 +36,13 @@ class _Maker:
         return weight
 
 
-def make_checkpoint(folder: Path, *, seed: int = 1, **config: Any) -> Path:
+def make_checkpoint(folder: Path, *, seed: int = 1, end_scale: float = 1.0, **config: Any) -> Path:
     """A checkpoint folder.
 
     Args:
         folder: where.
         seed: of the weights.
+        end_scale: by how much the end token's logits are larger than others; from 2 on answers end by themselves.
         config: what differs from the usual configuration, at its top level.
     """
     folder.mkdir(parents=True)
@@ -50,6 +51,9 @@ def make_checkpoint(folder: Path, *, seed: int = 1, **config: Any) -> Path:
     values = json.loads((folder / "config.json").read_text()) | config
     (folder / "config.json").write_text(json.dumps(values))
     maker = _Maker(seed)
-    Talker(read_config(folder), cast("Weights", maker), length=16)
+    parsed = read_config(folder)
+    Talker(parsed, cast("Weights", maker), length=16)
+    with torch.inference_mode():
+        maker.made["talker.codec_head.weight"][parsed.codec.eos] *= end_scale
     save_file(maker.made, folder / "model.safetensors", metadata={"format": "pt"})
     return folder

@@ -31,11 +31,15 @@ def _talkers(golden: Path) -> dict[str, Talker]:
 
 @pytest.fixture(scope="session", name="made")
 def _made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Task -> a checkpoint with random weights; "small" is a CustomVoice one of the 0.6B kind."""
+    """Task -> a checkpoint with random weights.
+
+    "small" is a CustomVoice one of the 0.6B kind, and "ending" one whose answers end by themselves.
+    """
     folder = tmp_path_factory.mktemp("checkpoints")
     return {
         "custom_voice": make_checkpoint(folder / "custom_voice"),
         "small": make_checkpoint(folder / "small", tts_model_size="0b6"),
+        "ending": make_checkpoint(folder / "ending", end_scale=2.5),
         "voice_design": make_checkpoint(folder / "voice_design", tts_model_type="voice_design"),
         "base": make_checkpoint(folder / "base", tts_model_type="base"),
     }

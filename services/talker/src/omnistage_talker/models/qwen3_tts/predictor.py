@@ -66,6 +66,7 @@ class CodePredictor:
         state = self._narrowed(torch.stack((hidden, first), dim=1).flatten(0, 1))
         state = self._decoder.forward(state, positions, memory.attend).view(rows, 2, -1)[:, 1]
         codes = torch.empty(rows, self._num_codes, dtype=torch.int64, device=device)
+        noise = choices.noise(range(1, self._num_codes + 1), self.config.vocab_size)
         finite = torch.ones(rows, dtype=torch.bool, device=device)
         for index, head in enumerate(self._heads):
             if index:
@@ -76,7 +77,7 @@ class CodePredictor:
             if logits is not None:
                 logits.append(scores)
             finite &= torch.isfinite(scores.sum(dim=-1))
-            codes[:, index] = choose(scores, choices, stream=index + 1)
+            codes[:, index] = choose(scores, choices, None if noise is None else noise[index])
         return codes, finite
 
     def _narrowed(self, x: Tensor) -> Tensor:

@@ -114,7 +114,9 @@ class FrameRunner:
         own = [request.sampling for request in requests]
         padding = own[:1] * missing
         places = positions + [0] * missing
-        first = choose(scores, make_choices([s.first for s in own + padding], places, device), stream=0)
+        wanted = make_choices([s.first for s in own + padding], places, device)
+        noise = wanted.noise([0], scores.shape[1])
+        first = choose(scores, wanted, None if noise is None else noise[0])
         choices = make_choices([s.residual for s in own + padding], places, device)
         embedded = self._talker.embeddings.codec(first)
         rest, good = self._talker.predictor.complete(hidden, embedded, choices, logits=kept)
