@@ -33,7 +33,7 @@ from omnistage.runtime.engines import HostedEngine, Loaded
 from omnistage.runtime.meta import Meta
 from omnistage.runtime.neighbours import Neighbours
 from omnistage.runtime.telemetry import Telemetry
-from omnistage.runtime.worker import Handler, Worker
+from omnistage.runtime.worker import HEARTBEAT_S, STALL_S, Handler, Worker
 from omnistage.tensors.plane import memory_plane
 from omnistage.transport import Bus, BusOptions
 from omnistage.transport.memory import MemoryBroker, MemoryBus
@@ -488,3 +488,30 @@ async def test_a_stage_that_fails_before_it_started_the_next_one_is_heard_at_the
     assert (record.failure.code, record.failure.stage, record.failure.retry_after_s) == ("queue_full", "talker", 1.0)
     await worker.drain(0)
     await bus.close()
+
+
+async def test_the_work_of_a_stuck_engine_goes_to_another_instance_and_not_back_to_its_own() -> None:
+    stalled_s = 0.0
+
+    async def hang(context: RequestContext[Any], _work: Any) -> None:
+        await say(context, "a")
+        await asyncio.Event().wait()
+
+    async def go_on(context: RequestContext[Any], _work: Any) -> None:
+        await say(context, "b")
+        await context.output("gateway").finish()
+
+    broker = MemoryBroker()
+    async with stage(hang, broker, "one") as one:
+        one.hosted.loaded = Loaded(FakeEngine(), stalled_s=lambda: stalled_s)
+        await one.submit("r")
+        async with asyncio.timeout(10):
+            while not words(await one.records("r")):
+                await asyncio.sleep(0.01)
+        stalled_s = STALL_S + 0.1
+        await asyncio.sleep(3 * HEARTBEAT_S)
+        assert [record.instance for record in await one.records("r") if isinstance(record, Opened)] == ["one"]
+        async with stage(go_on, broker, "two") as two:
+            records = await two.ended("r")
+            assert [record.instance for record in records if isinstance(record, Opened)] == ["one", "two"]
+            assert words(records) == ["a", "b"]

@@ -20,6 +20,7 @@ class Held:
         edges_out: names of the edges that its node writes.
         task: the run; None while the claim only lingers.
         over: the request is over; nothing more is to be written for it.
+        given_up: the claim is another instance's to take, since the engine is stuck.
         redo: edges that are to be written again -> from which record on.
         note: writing the claim into the claim book.
     """
@@ -31,6 +32,7 @@ class Held:
     edges_out: frozenset[str]
     task: asyncio.Task[None] | None = None
     over: bool = False
+    given_up: bool = False
     redo: dict[str, int] = field(default_factory=dict)
     note: asyncio.Task[None] | None = None
 

@@ -195,10 +195,9 @@ class Worker:
                 hosted.slots.cancel_reservation()
                 await self._leave_to_others(hosted.key, claim, meta.contract)
                 return
-            if claim.deliveries > 1 and self._neighbours.silent_lately():
-                # Its holder may live: the broker that stood still, as everybody else, could not hear it.
+            if (delay_s := self._wait_for_others(hosted, claim)) > 0:
                 hosted.slots.cancel_reservation()
-                await self._put_off(claim, HOLDER_S)
+                await self._put_off(claim, delay_s)
                 return
             work = decode_work(claim.message.body)
             check_work(work, claim.message.subject, hosted.key)
@@ -212,6 +211,13 @@ class Worker:
         if self._claims is not None:
             held.note = self._notes.spawn(self._claims.enter(work.request_id, hosted.key, claim))
         await self._run(held)
+
+    def _wait_for_others(self, hosted: HostedEngine, claim: Claim) -> float:
+        """For how long an item is to be left to others; 0 if it is ours."""
+        if hosted.stalled_s > STALL_S:
+            return LATER_S
+        # Its holder may live: a broker that stood still could not hear it, nor could anybody else.
+        return HOLDER_S if claim.deliveries > 1 and self._neighbours.silent_lately() else 0.0
 
     def _edges_out(self, work: Work) -> frozenset[str]:
         """Names of the edges that a work item's node writes.
@@ -388,11 +394,16 @@ class Worker:
 
     async def _give_back(self, held: Held) -> None:
         self._holdings.remove(held)
-        try:
-            await held.claim.nak()
-        except BusError as error:
-            _log.warning("cannot give work back", code=error.code, request_id=held.work.request_id)
-        self._strike(held)
+        if not held.given_up:
+            await self._put_off(held.claim, 0.0)
+            self._strike(held)
+
+    async def _give_up(self, held: Held) -> None:
+        """Its engine is stuck: offer the claim to others, and have nobody offer it again when this process ends."""
+        if not held.given_up:
+            held.given_up = True
+            await self._put_off(held.claim, 0.0)
+            self._strike(held)
 
     async def _let_go(self, held: Held) -> None:
         """The request is over: acknowledge and keep nothing."""
@@ -432,10 +443,12 @@ class Worker:
             await asyncio.sleep(HEARTBEAT_S)
             for held in list(self._holdings):
                 if held.hosted.stalled_s > STALL_S:
-                    continue
+                    await self._give_up(held)
                 if held.task is None and held.meta.remaining_s < -STALL_S:
                     # Its gateway is gone, or it would have said that the request is over.
                     await self._let_go(held)
+                    continue
+                if held.given_up:
                     continue
                 try:
                     await held.claim.in_progress()
