@@ -209,7 +209,9 @@ async def test_many_at_once_each_get_what_they_get_alone(make_engine: Callable[.
         if found is None:
             left += 1
             continue
-        assert np.array_equal(found, await _request(alone, index, may_leave=False)), index
+        expected = await _request(alone, index, may_leave=False)
+        assert expected is not None
+        assert np.array_equal(found, expected), index
     assert 0 < left < 16
     async with asyncio.timeout(10):
         while crowded.counts()["kv_use"] > 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ def test_what_a_checkpoint_can_do_is_accepted(
 
 
 def _cloned(**change: Any) -> Reference:
-    return Reference(**({"embedding": EMBEDDING, "codes": CODES, "text": "Words."} | change))
+    return replace(RECORDING, **change)
 
 
 BAD: list[tuple[str, dict[str, Any], Reference | None, str]] = [
