@@ -68,6 +68,24 @@ def test_a_spoken_answer_is_one_trace_through_all_four_services(system: System) 
     assert len({span["context"]["trace_id"] for span in mine}) == 1
 
 
+def test_the_span_and_the_log_of_a_stream_say_how_it_was_heard(system: System) -> None:
+    create = system.client().audio.speech.with_raw_response.create
+    answer = create(model="tts-1", voice="alloy", input="Good morning.", response_format="pcm")
+    seconds = len(answer.content) / 48_000
+    request_id = answer.headers["x-request-id"]
+    for _ in range(100):
+        mine = [span for span in of_request(system, request_id) if span["name"] == names.SPAN_REQUEST]
+        if mine:
+            break
+        time.sleep(0.05)
+    (span,) = mine
+    assert span["attributes"][names.ATTR_AUDIO_S] == pytest.approx(seconds, abs=0.001)
+    assert 0 < span["attributes"][names.ATTR_FIRST_AUDIO_S] < 60
+    assert span["attributes"][names.ATTR_UNDERRUNS] >= 0
+    (line,) = [line for line in system.logs().splitlines() if "audio_sent" in line and request_id in line]
+    assert "underrun_s" in line
+
+
 def test_every_registered_metric_is_exported_by_its_owner(system: System) -> None:
     speak_and_chat(system, "Good morning.")
     pages: dict[str, str] = {}
