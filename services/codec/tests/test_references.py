@@ -233,13 +233,27 @@ def test_a_failure_of_the_network_is_the_stages(golden: Path, monkeypatch: pytes
 def test_recordings_are_encoded_alike_alone_and_together(golden: Path) -> None:
     model = load_references(ModelOptions(checkpoint=golden / "base"))
     rng = np.random.default_rng(2)
-    clips = [rng.standard_normal(length).astype(np.float32) * 0.1 for length in (1920, 1921, 400, 9000, 30_000)]
+    clips = [rng.standard_normal(length).astype(np.float32) * 0.1 for length in (1920, 1921, 1280, 9000, 30_000)]
     for alone, together in zip([model.encode([one])[0] for one in clips], model.encode(clips), strict=True):
         assert np.array_equal(alone.codes, together.codes)
         assert alone.embedding is not None
         assert together.embedding is not None
         assert np.abs(alone.embedding - together.embedding).max() <= 1e-5
     assert [len(one.codes) for one in model.encode(clips)] == [1, 2, 1, 5, 16]
+
+
+async def test_the_shortest_recording_is_taken_and_one_sample_less_is_refused(golden: Path) -> None:
+    model = load_references(ModelOptions(checkpoint=golden / "base"))
+    assert model.facts.min_samples == 1280  # five columns of the spectrogram, the least that four can be reflected of
+    with pytest.raises(StageFailed):
+        model.encode([clip(1279)])
+    engine = ReferenceEngine(model)
+    try:
+        assert (await engine.encode(clip(1280), RATE, tenant="a")).codes.shape[0] == 1
+        with pytest.raises(InvalidRequest, match=r"0\.053 s"):
+            await engine.encode(clip(1279), RATE, tenant="a")
+    finally:
+        await engine.close()
 
 
 def reference(size: int) -> Reference:

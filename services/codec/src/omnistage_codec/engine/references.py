@@ -157,9 +157,10 @@ class ReferenceEngine:
         lowest, highest = _RATES_HZ
         if not lowest <= sample_rate_hz <= highest:
             raise InvalidRequest(f"a recording has {lowest} to {highest} samples a second, not {sample_rate_hz}")
-        shortest = self._model.facts.min_samples / self._model.facts.sample_rate_hz
-        seconds = len(samples) / sample_rate_hz
-        if not shortest <= seconds <= self._config.max_seconds:
+        facts, seconds = self._model.facts, len(samples) / sample_rate_hz
+        too_short = len(samples) * facts.sample_rate_hz // sample_rate_hz < facts.min_samples
+        if too_short or seconds > self._config.max_seconds:
+            shortest = facts.min_samples / facts.sample_rate_hz
             raise InvalidRequest(
                 f"the recording has {seconds:.3f} s; it must have {shortest:.3f} to {self._config.max_seconds:g} s"
             )

@@ -15,9 +15,6 @@ from torch.nn import functional
 N_FFT = 1024
 HOP = 256
 _PAD = (N_FFT - HOP) // 2
-MIN_SAMPLES = _PAD + 1
-"""Reflecting the edges needs more samples than the padding has."""
-
 _SMALLEST_POWER = 1e-9
 _SMALLEST_BAND = 1e-5
 _BREAK_HZ = 1000.0
@@ -47,6 +44,11 @@ def mel_bands(bands: int, sample_rate_hz: int) -> NDArray[np.float32]:
     return (triangles * (2.0 / (edges[2:] - edges[:-2]))[:, None]).astype(np.float32)
 
 
+def samples_for(columns: int) -> int:
+    """The fewest samples that make so many columns; reflecting the edges needs more of them than the padding has."""
+    return max(_PAD + 1, (columns - 1) * HOP + N_FFT - 2 * _PAD)
+
+
 class LogMel:
     """Waveform to log mel spectrogram, in float32."""
 
@@ -55,7 +57,7 @@ class LogMel:
         self._window = torch.hann_window(N_FFT, device=device)
 
     def __call__(self, samples: Tensor) -> Tensor:
-        """[samples] (at least MIN_SAMPLES) -> [time, bands]; 93.75 columns a second at 24 kHz."""
+        """[samples] (at least `samples_for(1)`) -> [time, bands]; 93.75 columns a second at 24 kHz."""
         padded = functional.pad(samples[None, None], (_PAD, _PAD), mode="reflect")[0, 0]
         spectrum = torch.fft.rfft(padded.unfold(0, N_FFT, HOP) * self._window)
         magnitude = torch.sqrt(spectrum.real.square() + spectrum.imag.square() + _SMALLEST_POWER)

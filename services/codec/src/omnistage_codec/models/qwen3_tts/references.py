@@ -11,7 +11,7 @@ from omnistage.errors import StageFailed
 from omnistage_codec.models.base import Reference, ReferenceFacts, Samples
 from omnistage_codec.models.qwen3_tts.config import TokenizerConfig
 from omnistage_codec.models.qwen3_tts.encoder import Encoder
-from omnistage_codec.models.qwen3_tts.mel import MIN_SAMPLES, LogMel
+from omnistage_codec.models.qwen3_tts.mel import LogMel, samples_for
 from omnistage_codec.models.qwen3_tts.speaker import SpeakerEncoder
 
 
@@ -41,7 +41,7 @@ class Qwen3TTSReferences:
         self._facts = ReferenceFacts(
             sample_rate_hz=config.input_sample_rate,
             frame_rate_hz=config.input_sample_rate / config.encode_downsample_rate,
-            min_samples=MIN_SAMPLES,
+            min_samples=1 if speaker is None else samples_for(speaker[0].min_columns),
             fingerprint=fingerprint,
         )
 

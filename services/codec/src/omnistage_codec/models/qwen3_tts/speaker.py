@@ -46,10 +46,15 @@ class DelayLayer:
         conv = weights.below("conv")
         return DelayLayer(conv.take("weight", outputs, inputs, kernel), conv.take("bias", outputs), dilation)
 
-    def __call__(self, x: Tensor) -> Tensor:
+    @property
+    def padding(self) -> tuple[int, int]:
+        """Columns by which the edges are reflected."""
         total = (self.weight.shape[-1] - 1) * self.dilation
-        if total:
-            x = functional.pad(x, (total // 2, total - total // 2), mode="reflect")
+        return total // 2, total - total // 2
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if any(self.padding):
+            x = functional.pad(x, self.padding, mode="reflect")
         return functional.relu(functional.conv1d(x, self.weight, self.bias, dilation=self.dilation))
 
 
@@ -150,8 +155,14 @@ class SpeakerEncoder:
             output=Pointwise.take(weights.below("fc"), 2 * total, config.enc_dim),
         )
 
+    @property
+    def min_columns(self) -> int:
+        """The shortest spectrogram: reflecting needs more columns than are reflected."""
+        layers = [self.first, self.aggregation, *(layer for block in self.blocks for layer in block.cascade)]
+        return 1 + max(max(layer.padding) for layer in layers)
+
     def __call__(self, mel: Tensor) -> Tensor:
-        """[time, bands] -> [enc_dim]."""
+        """[time, bands], at least `min_columns` -> [enc_dim]."""
         x = self.first(mel.T[None].to(self.output.weight.dtype))
         seen = []
         for block in self.blocks:
