@@ -214,3 +214,8 @@ def test_refuses_another_layout(model: HibariWave, make_frames: Any) -> None:
 def test_unknown_family_is_a_config_error() -> None:
     with pytest.raises(ConfigError, match="hibari"):
         load_model("nothing")
+
+
+def test_a_family_without_context_refuses_it() -> None:
+    with pytest.raises(StageFailed, match="knows no context"):
+        HibariWave().new_state(seed=1, voice="heart", context=np.zeros((2, layout.WIDTH), np.float32))

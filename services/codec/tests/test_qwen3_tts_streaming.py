@@ -8,12 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from services.codec.tests.codes import Codes, decode_in_steps, decode_whole, load_wave, make_codes
 
 from omnistage.errors import OmnistageError, StageFailed
 from omnistage_codec.models.base import BatchWaveModel, Samples, Step
 from omnistage_codec.models.qwen3_tts import Qwen3TTSWave, StreamState
 from omnistage_codec.models.qwen3_tts.decoder import Decoder
+from omnistage_codec.models.qwen3_tts.history import History
+from omnistage_codec.models.qwen3_tts.transformer import Attention, AttentionShape, view
 
 ALLOWED = 1e-4
 FRAME = 1920
@@ -210,6 +213,28 @@ def test_a_segment_may_end_without_further_frames(wave: Qwen3TTSWave) -> None:
     assert len(wave.decode(state, codes[:0], segment=0, segment_frame=3, segment_end=True)) == 0
     with pytest.raises(StageFailed, match="after the end of segment 0"):
         wave.decode(state, codes, segment=0, segment_frame=3, segment_end=True)
+
+
+def test_a_segment_must_end_before_the_next(wave: Qwen3TTSWave) -> None:
+    state = wave.new_state(seed=0, voice="")
+    wave.decode(state, make_codes(2), segment=0, segment_frame=0, segment_end=False)
+    with pytest.raises(StageFailed, match="segment 1 came before segment 0 had ended"):
+        wave.decode(state, make_codes(2), segment=1, segment_frame=0, segment_end=False)
+
+
+def test_heads_may_share_keys_and_values() -> None:
+    rng = torch.Generator().manual_seed(0)
+    shape = AttentionShape(width=8, heads=4, key_heads=2, head_dim=2, window=5, rope_theta=10_000.0)
+    query, output = (torch.randn(8, 8, generator=rng) for _ in range(2))
+    key, value = (torch.randn(4, 8, generator=rng) for _ in range(2))
+    every = replace(shape, key_heads=4)
+    apart = [weight.unflatten(0, (2, 2)).repeat_interleave(2, dim=0).flatten(0, 1) for weight in (key, value)]
+    x = torch.randn(1, 9, 8, generator=rng)
+    results = [
+        attention(x, view(shape, torch.zeros(1, dtype=torch.int64), 9, x.dtype), History([[]], [9]))
+        for attention in (Attention(shape, query, key, value, output), Attention(every, query, *apart, output))
+    ]
+    assert torch.equal(results[0], results[1])
 
 
 def _step(state: StreamState, frames: Codes, start: int = 0) -> Step[StreamState]:
