@@ -66,7 +66,7 @@ async def test_a_far_host_serves_over_a_slow_and_lossy_line(scene: Scene, hosts:
 
 
 @pytest.mark.parametrize("stage", STAGES)
-async def test_a_short_cut_is_not_heard(scene: Scene, stage: str) -> None:
+async def test_streams_complete_over_a_short_cut(scene: Scene, stage: str) -> None:
     await scene.outlives_a_cut(stage, 3.0, taken_over=False)
     await scene.serves()
     await scene.nothing_left()
