@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from omnistage.contracts import SpeechOptions, SpeechSampling
 from omnistage.errors import InputStarved, InvalidRequest, StageFailed, Unavailable
 from omnistage_talker.engine.engine import SpokenFrames
-from omnistage_talker.engine.frame_run import RUNAWAY
+from omnistage_talker.engine.frame_run import HOLD_S, RUNAWAY
 from omnistage_talker.engine.frames import FrameConfig, FrameEngine
 from omnistage_talker.engine.groups import GroupSizes
 from omnistage_talker.engine.guard import RunawayLimits
@@ -334,13 +334,49 @@ async def test_runaway_speech_that_nobody_heard_is_tried_once_more(make_engine: 
         elif found is not None:
             half = await chunks_of(engine, given("Hi."), drawn, reading="whole")
             start = half[1].segment_frame
-            rest = await _outcome(engine, drawn, reading="whole", first_frame=start, earlier=found[:start])
-            assert rest is not None
-            assert np.array_equal(rest, found[start:])
+            for earlier in (found[:start], None):
+                rest = await _outcome(engine, drawn, reading="whole", first_frame=start, earlier=earlier)
+                assert rest is not None
+                assert np.array_equal(rest, found[start:])
             assert await _outcome(engine, drawn, reading="stream") is None
             second += 1
     assert first
     assert second
+
+
+async def test_frames_are_held_back_for_a_while_only(
+    models: dict[str, Qwen3TTS], make_engine: Callable[..., FrameEngine]
+) -> None:
+    """After that they leave, and speech that runs away then fails: part of it may have been heard."""
+    now = 0.0
+    limits = RunawayLimits(frames_per_token=1e-9, extra_frames=18)
+    engine = FrameEngine(models["custom_voice"], replace(CONFIG, guard=limits), clock=lambda: now)
+    options = replace_options(OPTIONS, max_frames=40, seed_drawn=True)
+    sent: list[SpokenFrames] = []
+
+    async def hear() -> None:
+        nonlocal now
+        async with aclosing(engine.speak(slowly([TEXT], random.Random(0)), options, reading="whole")) as chunks:
+            now = HOLD_S + 1
+            async for chunk in chunks:
+                sent.append(chunk)
+
+    async def advance() -> None:
+        nonlocal now
+        while not sent:
+            now += HOLD_S
+            await asyncio.sleep(0.001)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(advance())
+        with pytest.raises(StageFailed) as caught:
+            await hear()
+    await engine.close()
+    assert caught.value.code == RUNAWAY
+    expected = await frames_of(make_engine(), given(TEXT), replace_options(OPTIONS, max_frames=18))
+    frames = np.concatenate([chunk.frames for chunk in sent])
+    assert np.array_equal(frames, expected[: len(frames)])
+    assert sent[0].segment_frame == 0
 
 
 async def test_a_closed_engine_refuses(models: dict[str, Qwen3TTS]) -> None:

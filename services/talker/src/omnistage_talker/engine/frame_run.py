@@ -26,6 +26,9 @@ from omnistage_talker.models.frames import Utterance
 RUNAWAY = "runaway_speech"
 """Code of the error that ends speech which goes on and on."""
 
+HOLD_S = 20.0
+"""Frames are held back no longer: the codec counts a talker that says nothing for a minute as gone."""
+
 _SECOND_SEED = 0x5851F42D4C957F2D
 
 
@@ -100,7 +103,8 @@ class FrameRun:
         """The frames from `first_frame` on; arguments and errors as of `FrameEngine.speak`.
 
         Args:
-            hold: keep all frames back until the last is known, and try again once if they run away.
+            hold: keep frames back until the last is known, up to `HOLD_S`, and try again once if they run away before
+                any has left.
         """
         async with ArrivingUtterance(pieces, self._utterance, self._on_text) as arriving:
             self._arriving = arriving
@@ -109,7 +113,7 @@ class FrameRun:
                 return
             self.said = True
             self._check_length(length)
-            spoken = self._held(urgency) if hold else self._attempt(0, urgency, earlier)
+            spoken = self._held(urgency, earlier) if hold else self._attempt(0, urgency, earlier)
             async with aclosing(spoken):
                 async for chunk in spoken:
                     if chunk.segment_frame < first_frame:
@@ -136,15 +140,41 @@ class FrameRun:
         else:
             self._core.wake()
 
-    async def _held(self, urgency: Urgency) -> AsyncGenerator[SpokenFrames, None]:
+    async def _held(self, urgency: Urgency, earlier: FrameArray | None) -> AsyncGenerator[SpokenFrames, None]:
+        """The first attempt if it ends well while it may be held back, else the second."""
+        number = 0 if earlier is None else await self._number_of(earlier, urgency)
+        if earlier is None:
+            held: list[SpokenFrames] = []
+            until = self._clock() + HOLD_S
+            try:
+                async with aclosing(self._attempt(number, urgency, None)) as chunks:
+                    async for chunk in chunks:
+                        held.append(chunk)
+                        while held and (chunk.segment_end or self._clock() > until):
+                            yield held.pop(0)
+                return
+            except StageFailed as error:
+                if error.code != RUNAWAY or not held or held[0].segment_frame > 0:
+                    raise
+            number = 1
+        async with aclosing(self._attempt(number, urgency, earlier)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+    async def _number_of(self, earlier: FrameArray, urgency: Urgency) -> int:
+        """Which attempt sent these frames: the first one makes them again, or else it was the second."""
         try:
-            chunks = await _all(self._attempt(0, urgency, None))
+            async with aclosing(self._attempt(0, urgency, None)) as chunks:
+                async for chunk in chunks:
+                    sent = earlier[chunk.segment_frame : chunk.segment_frame + len(chunk.frames)]
+                    if not np.array_equal(chunk.frames[: len(sent)], sent):
+                        return 1
+                    if chunk.segment_frame + len(chunk.frames) >= len(earlier):
+                        return 0
         except StageFailed as error:
             if error.code != RUNAWAY:
                 raise
-            chunks = await _all(self._attempt(1, urgency, None))
-        for chunk in chunks:
-            yield chunk
+        return 1
 
     async def _attempt(
         self, number: int, urgency: Urgency, earlier: FrameArray | None
@@ -226,8 +256,3 @@ class _Cutter:
         )
         self._position += len(frames)
         return chunk
-
-
-async def _all(chunks: AsyncGenerator[SpokenFrames, None]) -> list[SpokenFrames]:
-    async with aclosing(chunks):
-        return [chunk async for chunk in chunks]

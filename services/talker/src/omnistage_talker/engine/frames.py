@@ -172,7 +172,6 @@ class FrameEngine:
         self._model.check_options(options, reference)
         if first_segment > 0:
             return
-        # Held back frames may come from a second attempt, which earlier frames of it cannot be told from the first.
         hold = reading != "stream" and self._may_retry(options)
         run = FrameRun(
             self._core,
@@ -195,7 +194,7 @@ class FrameEngine:
             prose_of(pieces) if lenient else pieces,
             Urgency(reading, now=self._clock(), begun=first_frame > 0),
             first_frame=first_frame,
-            earlier=None if hold else earlier,
+            earlier=earlier,
             hold=hold,
         )
         async with aclosing(chunks):
