@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 import sysconfig
 from dataclasses import dataclass, field
@@ -62,7 +63,7 @@ class Broker:
         config.touch(mode=0o600)
         config.write_text(self._config(), encoding="utf-8")
         command = (_nats_server(), "--config", str(config))
-        return ChildSpec(command, server_environment(self.folder), "nats")
+        return ChildSpec(command, _go_environment() | server_environment(self.folder), "nats")
 
     async def answers(self) -> bool:
         """Whether it greets; learns the port on the way."""
@@ -180,6 +181,15 @@ async def _greeting(host: str, port: int) -> bool:
         return False
     finally:
         writer.close()
+
+
+def _go_environment() -> dict[str, str]:
+    """Settings of the broker's Go runtime, which what the user has set overrides.
+
+    On two cores the broker took a fifth less CPU with one scheduler thread and rarer collections: idle scheduler
+    threads look for work by spinning, and its heap is small.
+    """
+    return {"GOMAXPROCS": str(max(1, (os.cpu_count() or 1) // 2)), "GOGC": "400"}
 
 
 def _nats_server() -> str:
