@@ -174,6 +174,8 @@ class Outcome:
             "slots": SLOTS,
             "capacity_per_s": round(self.capacity_per_s, 2),
             "clients": len(self.seen),
+            "refused": sum(visit.statuses[0] != 200 for visit in self.seen),
+            "patience_s": PATIENCE_S,
             "refused_and_waited": len(self.returned),
             "let_in_at_next_try": round(len(self.kept) / len(self.returned), 4),
             "first_audio_unloaded_p50_s": round(self.first_unloaded_s, 4),
