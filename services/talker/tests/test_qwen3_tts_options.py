@@ -13,7 +13,7 @@ from omnistage.contracts import SpeechOptions, SpeechSampling
 from omnistage.errors import InvalidRequest
 from omnistage_talker.models.base import Reference
 from omnistage_talker.models.qwen3_tts.config import Qwen3TTSConfig, read_config
-from omnistage_talker.models.qwen3_tts.options import check_options, make_manner, make_sampling
+from omnistage_talker.models.qwen3_tts.options import accepted, check_options, make_manner, make_sampling
 from omnistage_talker.models.qwen3_tts.tokenizer import load_tokenizer
 
 EMBEDDING = np.ones(16, np.float32)
@@ -117,3 +117,16 @@ def test_sampling_is_as_asked_or_else_as_the_checkpoint_says(made: dict[str, Pat
     mixed = make_sampling(config, SpeechOptions(voice="ryan", sampling=asked), 7)
     assert (mixed.first.temperature, mixed.first.top_k, mixed.first.top_p) == (0.0, 50, 0.5)
     assert (mixed.residual.temperature, mixed.residual.top_k, mixed.repetition_penalty) == (0.9, 3, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "instructed", "cloned"),
+    [("custom_voice", True, False), ("small", False, False), ("voice_design", True, False), ("base", False, True)],
+)
+def test_what_a_checkpoint_honours_is_announced(
+    made: dict[str, Path], kind: str, instructed: bool, cloned: bool
+) -> None:
+    fields = accepted(_config(made, kind))
+    assert ("instructions" in fields, "ref_audio" in fields) == (instructed, cloned)
+    assert {"language", "temperature", "task_type"} <= set(fields)
+    assert len(set(fields)) == len(fields)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from omnistage.config import EngineSpec, locate_checkpoint
+from omnistage.contracts import SpeechAbilities
 from omnistage.errors import ConfigError
 from omnistage.observability import Metrics, names
 from omnistage.runtime.engines import Loaded, checked_settings
@@ -85,6 +86,7 @@ async def load(key: str, spec: EngineSpec, metrics: Metrics) -> Loaded:
         engine,
         voices=model.facts.voices,
         gauges=partial(_gauges, model.facts),
+        speech=_abilities(model.facts),
         stalled_s=lambda: engine.stalled_s,
     )
 
@@ -121,12 +123,22 @@ async def _load_frames(key: str, spec: EngineSpec, checkpoint: Path, metrics: Me
 
     engine = await asyncio.to_thread(partial(FrameEngine, model, config, on_step=on_step))
     facts = model.facts
-    return Loaded(engine, voices=facts.voices, gauges=partial(_gauges, facts), stalled_s=lambda: engine.stalled_s)
+    return Loaded(
+        engine,
+        voices=facts.voices,
+        gauges=partial(_gauges, facts),
+        speech=_abilities(facts),
+        stalled_s=lambda: engine.stalled_s,
+    )
 
 
 def _gauges(facts: SpeechFacts) -> Mapping[str, float]:
     slowest, fastest = facts.native_speed_range
     return {"speed_min": slowest, "speed_max": fastest, "frame_rate_hz": facts.frame_rate_hz}
+
+
+def _abilities(facts: SpeechFacts) -> SpeechAbilities:
+    return SpeechAbilities(tasks=facts.tasks, languages=facts.languages, accepts=facts.accepts)
 
 
 def service() -> Service:

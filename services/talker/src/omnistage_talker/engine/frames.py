@@ -176,16 +176,7 @@ class FrameEngine:
         run = FrameRun(
             self._core,
             self._model.begin(options, reference),
-            RunLimits(
-                end=self._model.end,
-                context=self._context,
-                max_frames=options.max_frames or self._model.max_frames,
-                frame_rate_hz=self._model.facts.frame_rate_hz,
-                pace=self._config.pace,
-                groups=self._config.groups,
-                guard=self._config.guard,
-                by_deadline=self._config.by_deadline,
-            ),
+            self._limits(options),
             name=f"speech-{next(self._numbers)}",
             seed=options.seed,
             clock=self._clock,
@@ -202,6 +193,19 @@ class FrameEngine:
                 yield chunk
         if not run.said and not lenient:
             raise InvalidRequest("there is nothing in the text that can be spoken", param="input")
+
+    def _limits(self, options: SpeechOptions) -> RunLimits:
+        config, model = self._config, self._model
+        return RunLimits(
+            end=model.end,
+            context=self._context,
+            max_frames=options.max_frames or model.max_frames,
+            frame_rate_hz=model.facts.frame_rate_hz,
+            pace=config.pace,
+            groups=config.groups,
+            guard=config.guard,
+            by_deadline=config.by_deadline,
+        )
 
     def _may_retry(self, options: SpeechOptions) -> bool:
         return self._config.retry and self._config.guard is not None and options.seed_drawn

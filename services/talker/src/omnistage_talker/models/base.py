@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from omnistage.contracts import SpeechOptions
+from omnistage.contracts import SpeechOptions, SpeechTask
 
 FrameArray = NDArray[Any]
 """[frames, width]: acoustic features (float32) or codec tokens (integers), as `SpeechFacts` says."""
@@ -27,6 +27,8 @@ class SpeechFacts:
         voices: the voices it speaks with; the first is the default.
         languages: BCP-47 tags.
         native_speed_range: lowest and highest `speed` that it speaks by itself.
+        tasks: what may make its voice, if there is a choice at all.
+        accepts: optional fields of speech requests that it honours.
     """
 
     family: str
@@ -37,6 +39,8 @@ class SpeechFacts:
     voices: tuple[str, ...]
     languages: tuple[str, ...]
     native_speed_range: tuple[float, float]
+    tasks: tuple[SpeechTask, ...] = ()
+    accepts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

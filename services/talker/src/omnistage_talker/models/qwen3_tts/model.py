@@ -13,6 +13,7 @@ from omnistage_talker.models.qwen3_tts.checkpoint import load_talker
 from omnistage_talker.models.qwen3_tts.layout import FRAME_RATE_HZ, LAYOUT
 from omnistage_talker.models.qwen3_tts.options import (
     TAGS,
+    accepted,
     check_options,
     languages,
     make_manner,
@@ -57,6 +58,8 @@ class Qwen3TTS:
             voices=voices(config),
             languages=tuple(tag for tag, name in TAGS.items() if name in offered),
             native_speed_range=(1.0, 1.0),
+            tasks=(config.task,),
+            accepts=accepted(config),
         )
 
     def make_runner(self, num_blocks: int, block_tokens: int, *, batch_invariant: bool) -> FrameRunner:

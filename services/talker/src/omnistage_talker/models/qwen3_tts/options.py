@@ -32,12 +32,33 @@ TAGS = {
 UNNAMED = "default"
 """The one voice of checkpoints that have none with a name."""
 
+ALWAYS = (
+    *("task_type", "language", "non_streaming_mode", "max_new_tokens", "initial_codec_chunk_frames"),
+    *("temperature", "top_k", "top_p", "repetition_penalty"),
+    *("subtalker_temperature", "subtalker_top_k", "subtalker_top_p"),
+)
+"""Optional fields of speech requests that every checkpoint honours."""
+
+CLONING = ("ref_audio", "ref_text", "x_vector_only_mode", "speaker_embedding")
+"""Those that say which voice is cloned."""
+
 _DIALECT = "_dialect"
 
 
 def languages(config: Qwen3TTSConfig) -> tuple[str, ...]:
     """Languages that may be asked for; dialects come with their speakers."""
     return tuple(name for name in config.languages if not name.endswith(_DIALECT))
+
+
+def accepted(config: Qwen3TTSConfig) -> tuple[str, ...]:
+    """Optional fields of speech requests that the checkpoint honours."""
+    instructed = ("instructions",) if _follows_instructions(config) else ()
+    cloned = CLONING if config.task == "base" else ()
+    return (*ALWAYS, *instructed, *cloned)
+
+
+def _follows_instructions(config: Qwen3TTSConfig) -> bool:
+    return config.task != "base" and not config.small
 
 
 def voices(config: Qwen3TTSConfig) -> tuple[str, ...]:
@@ -83,7 +104,7 @@ def _check_instructions(config: Qwen3TTSConfig, instructions: str | None) -> Non
     given = bool(instructions and instructions.strip())
     if config.task == "voice_design" and not given:
         raise InvalidRequest("the voice must be described", param="instructions")
-    if given and (config.task == "base" or config.small):
+    if given and not _follows_instructions(config):
         raise InvalidRequest("this model takes no instructions", param="instructions")
 
 
