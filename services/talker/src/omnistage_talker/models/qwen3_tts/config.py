@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from omnistage.contracts import SpeechTask
 from omnistage.errors import ConfigError
 
-TASKS = ("custom_voice", "voice_design", "base")
+TASKS: tuple[SpeechTask, ...] = ("custom_voice", "voice_design", "base")
 _SMALL = "0b6"
 
 
@@ -92,7 +93,7 @@ class Qwen3TTSConfig:
         sampling: defaults.
     """
 
-    task: str
+    task: SpeechTask
     small: bool
     talker: DecoderConfig
     predictor: DecoderConfig
