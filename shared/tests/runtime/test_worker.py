@@ -19,8 +19,6 @@ from omnistage.contracts import (
     Opened,
     Record,
     Sampling,
-    SpeakText,
-    SpeechOptions,
     TextDelta,
     decode_record,
     encode,
@@ -453,41 +451,6 @@ async def test_an_edge_is_written_again_from_where_it_is_needed(while_running: b
         assert isinstance(records[-1], End)
         assert records[-1].count == 4
         assert runs == 2
-
-
-async def test_a_stage_that_fails_before_it_started_the_next_one_is_heard_at_the_gateway() -> None:
-    async def handler(_context: RequestContext[Any], _work: Any) -> None:
-        raise QueueFull("full", retry_after_s=1.0)
-
-    bus = MemoryBus(MemoryBroker(), "t")
-    await bus.ensure(Topology.of("t", [("talker", "v"), ("codec", "w")]))
-    worker = Worker(
-        bus=bus,
-        plane=memory_plane(),
-        tombstones=await bus.key_value(REQUESTS_BUCKET),
-        service="talker",
-        instance="one",
-        handlers={SpeakText: handler},
-        telemetry=Telemetry(Metrics("talker", "one"), setup_tracing("talker", "one", "0", None)),
-        neighbours=Neighbours(bus, ""),
-    )
-    hosted = HostedEngine("v", EngineSpec(service="talker", engine="fake", slots=2))
-    await hosted.load(load, Metrics("talker", "one"))
-    await worker.serve(hosted)
-    route = {"talker": "v", "codec": "w"}
-    work = SpeakText(
-        request_id="r", pipeline="speech", node="talker", route=route, text="x", speech=SpeechOptions(voice="v")
-    )
-    subject = bus.subjects.work("talker", "v", "r")
-    await bus.publish_work(subject, encode(work), Meta(deadline=time.time() + 30).to_headers())
-    async with asyncio.timeout(10):
-        async for message in await bus.follow(bus.subjects.out("codec", "w", "r", "codec-gateway")):
-            record = decode_record(message.body)
-            if isinstance(record, Failed):
-                break
-    assert (record.failure.code, record.failure.stage, record.failure.retry_after_s) == ("queue_full", "talker", 1.0)
-    await worker.drain(0)
-    await bus.close()
 
 
 async def test_the_work_of_a_stuck_engine_goes_to_another_instance_and_not_back_to_its_own() -> None:
