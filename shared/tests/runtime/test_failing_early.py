@@ -63,6 +63,7 @@ async def test_a_stage_that_fails_before_it_started_the_next_one_is_heard_at_the
             record = decode_record(message.body)
             if isinstance(record, Failed):
                 break
+    assert isinstance(record, Failed)
     assert (record.failure.code, record.failure.stage, record.failure.retry_after_s) == ("queue_full", "talker", 1.0)
     await worker.drain(0)
     await bus.close()

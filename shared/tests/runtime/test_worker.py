@@ -12,12 +12,11 @@ import pytest
 
 from omnistage.config import EngineSpec
 from omnistage.contracts import (
-    AnyRecord,
     End,
     Failed,
     GenerateText,
     Opened,
-    Record,
+    ReadRecord,
     Sampling,
     TextDelta,
     decode_record,
@@ -79,10 +78,10 @@ class Stage:
     def subject(self, request_id: str) -> str:
         return self.bus.subjects.out("thinker", "m", request_id, "thinker-gateway")
 
-    async def records(self, request_id: str) -> list[AnyRecord]:
+    async def records(self, request_id: str) -> list[ReadRecord]:
         return [decode_record(message.body) for message in await self.bus.read(self.subject(request_id))]
 
-    async def ended(self, request_id: str) -> list[AnyRecord]:
+    async def ended(self, request_id: str) -> list[ReadRecord]:
         """All records, once the last of them is an end."""
         async with asyncio.timeout(10):
             async for message in await self.bus.follow(self.subject(request_id)):
@@ -129,7 +128,7 @@ async def say(context: RequestContext[Any], *words: str) -> None:
         await context.output("gateway").send(TextDelta, text=word)
 
 
-def words(records: Sequence[Record]) -> list[str]:
+def words(records: Sequence[ReadRecord]) -> list[str]:
     return [record.text for record in records if isinstance(record, TextDelta)]
 
 
