@@ -161,7 +161,7 @@ def _change_gateway(package: Path) -> None:
     edge = package / "dispatch" / "out_edge.py"
     skips = "        if isinstance(record, UnknownRecord):\n"
     change(edge, skips, f"        if isinstance(record, {_CONTRACTS}.EdgeMark):\n            return None\n{skips}")
-    change(package / "dispatch" / "runner.py", "encode(work)", f"encode({_CONTRACTS}.hinted(work))")
+    change(package / "dispatch" / "runner.py", "encode(packed)", f"encode({_CONTRACTS}.hinted(packed))")
 
 
 def change(file: Path, old: str, new: str) -> None:

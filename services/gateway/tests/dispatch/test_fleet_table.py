@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
-from omnistage.contracts import EngineStatus, Presence
+from omnistage.contracts import EngineStatus, Presence, SpeechAbilities
 from omnistage_gateway.dispatch.fleet_table import HOLD_S, PRESENCE_LIMIT_S, FleetTable, common_facts
 
 
@@ -138,3 +139,22 @@ def test_the_part_follows_what_comes_but_grows_only_when_others_had_time(table: 
     assert table.share("heart") == 2, "less at once"
     table.heard(presence("gw-a", "gateway", state="draining"))
     assert table.share("heart") == 8
+
+
+def test_what_every_instance_can_do_is_offered(table: FleetTable) -> None:
+    table.heard(presence("t1", voices=("b", "a"), speech=SpeechAbilities(tasks=("base",), accepts=("x", "y"))))
+    assert table.engine("heart").speech.accepts == ("x", "y")
+    table.heard(presence("t2", voices=("a", "c", "b"), speech=SpeechAbilities(tasks=("base",), accepts=("y",))))
+    view = table.engine("heart")
+    assert (view.voices, view.speech) == (("b", "a"), SpeechAbilities(tasks=("base",), accepts=("y",)))
+    table.heard(presence("t3", voices=("a",)))
+    assert table.engine("heart").speech == SpeechAbilities(), "an older instance announces nothing"
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "near"), [("", "x", True), ("x", "x", True), ("x", "y", False), ("x", "", False)]
+)
+def test_whether_shared_memory_reaches_an_engine(table: FleetTable, here: str, there: str, near: bool) -> None:
+    table.heard(msgspec.structs.replace(presence("t1"), locality=there))
+    assert table.within_reach("heart", here) is near
+    assert table.within_reach("unknown", "x")

@@ -17,11 +17,12 @@ import uvicorn
 from fastapi import FastAPI
 
 from omnistage.config import ModelsFile, ModelSpec, load_models
-from omnistage.contracts import AnyWork, GenerateText, SpeakText, TextDelta, TextDone, TokenLogprob
+from omnistage.contracts import AnyWork, GenerateText, SpeakText, SpeechAbilities, TextDelta, TextDone, TokenLogprob
 from omnistage.errors import OmnistageError
 from omnistage.observability import Metrics
 from omnistage_gateway.app import create_app
 from omnistage_gateway.audio import EncoderPool
+from omnistage_gateway.dispatch.fleet_table import EngineView
 from omnistage_gateway.dispatch.interface import AudioPiece, Event, Plan, Running
 from omnistage_gateway.transcripts import MemoryTranscripts
 
@@ -121,6 +122,8 @@ class FakeDispatcher:
     active: int = 0
     unready: str = ""
     speeds: dict[str, float] = field(default_factory=dict)
+    voices: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    speech: SpeechAbilities = field(default_factory=SpeechAbilities)
 
     @asynccontextmanager
     async def run(self, plan: Plan, request_id: str) -> AsyncIterator[Running]:
@@ -149,8 +152,8 @@ class FakeDispatcher:
     def offered(self) -> Mapping[str, ModelSpec]:
         return {key: spec for key, spec in self.models.models.items() if key != self.unready}
 
-    def facts(self, engine: str) -> Mapping[str, float]:
-        return self.speeds
+    def engine(self, key: str) -> EngineView:
+        return EngineView(facts=self.speeds, voices=self.voices.get(key, ()), speech=self.speech)
 
     def ready(self) -> tuple[bool, str]:
         return not self.unready, f"{self.unready} is loading" if self.unready else ""

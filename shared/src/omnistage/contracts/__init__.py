@@ -35,6 +35,7 @@ from omnistage.contracts.control import (
     Promise,
     Promises,
     Redo,
+    SpeechAbilities,
 )
 from omnistage.contracts.output import AudioDelta, EncodedReference, FinishReason, TextDelta, TextDone, TokenLogprob
 from omnistage.contracts.talker import (
@@ -160,6 +161,7 @@ __all__ = [
     "Released",
     "Sampling",
     "SpeakText",
+    "SpeechAbilities",
     "SpeechOptions",
     "SpeechSampling",
     "SpeechTask",

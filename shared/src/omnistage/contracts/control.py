@@ -47,6 +47,20 @@ class Drain(Message, frozen=True, kw_only=True, omit_defaults=True, tag="drain")
     instance: str
 
 
+class SpeechAbilities(Message, frozen=True, kw_only=True, omit_defaults=True):
+    """What a talker's engine can be asked for, beyond a text and a voice.
+
+    Attributes:
+        tasks: what may make its voice, values of `omnistage.contracts.SpeechTask`; empty if there is no choice.
+        languages: BCP-47 tags.
+        accepts: optional fields of speech requests that it honours, e.g. "language".
+    """
+
+    tasks: tuple[str, ...] = ()
+    languages: tuple[str, ...] = ()
+    accepts: tuple[str, ...] = ()
+
+
 class EngineStatus(Message, frozen=True, kw_only=True, omit_defaults=True):
     """One engine of an instance.
 
@@ -60,6 +74,7 @@ class EngineStatus(Message, frozen=True, kw_only=True, omit_defaults=True):
         service_s: moving average of the seconds that a request holds a slot.
         voices: voices that the engine speaks with.
         facts: gauges that the engine announces about itself, e.g. "speed_min" of a voice.
+        speech: what it can be asked for, if it speaks.
     """
 
     engine: str
@@ -71,6 +86,7 @@ class EngineStatus(Message, frozen=True, kw_only=True, omit_defaults=True):
     service_s: float = 0.0
     voices: tuple[str, ...] = ()
     facts: dict[str, float] = msgspec.field(default_factory=dict)
+    speech: SpeechAbilities | None = None
 
 
 class Presence(Message, frozen=True, kw_only=True, omit_defaults=True, tag="presence"):

@@ -18,6 +18,7 @@ from omnistage.contracts import (
     Presence,
     Record,
     Redo,
+    SpeechAbilities,
     Work,
     decode_control,
 )
@@ -135,6 +136,9 @@ def _check_presence(presence: Presence) -> None:
         _require(all(math.isfinite(fact) for fact in status.facts.values()), "a fact that is no number")
         _require(len(status.detail) <= _MAX_TEXT, "a detail out of range")
         _require(all(len(voice) <= _MAX_TEXT for voice in status.voices), "a voice's name out of range")
+        speech = status.speech or SpeechAbilities()
+        told = (*speech.tasks, *speech.languages, *speech.accepts)
+        _require(all(len(name) <= _MAX_TEXT for name in told), "an ability out of range")
 
 
 async def bury(bus: Bus, message: Message, reason: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from omnistage.config import EngineSpec
-from omnistage.contracts import EngineStatus
+from omnistage.contracts import EngineStatus, SpeechAbilities
 from omnistage.errors import ConfigError, OmnistageError
 from omnistage.observability import Metrics, get_logger
 from omnistage.runtime.slots import Slots
@@ -39,12 +39,14 @@ class Loaded:
         engine: what handlers find as `context.engine`.
         voices: voices that it speaks with; empty for engines that do not speak.
         gauges: numbers that describe it, e.g. "speed_min"; announced to gateways.
+        speech: what it can be asked for, if it speaks; announced to gateways.
         stalled_s: seconds by which its current step exceeds what a step may take; 0 while all is well.
     """
 
     engine: Engine
     voices: tuple[str, ...] = ()
     gauges: Callable[[], Mapping[str, float]] = dict
+    speech: SpeechAbilities | None = None
     stalled_s: Callable[[], float] = float
 
 
@@ -130,6 +132,7 @@ class HostedEngine:
             service_s=round(self.service_s, 4),
             voices=self.loaded.voices if self.loaded else (),
             facts=dict(self.loaded.gauges()) if self.loaded else {},
+            speech=self.loaded.speech if self.loaded else None,
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from omnistage.contracts import EngineStatus, Presence
+from omnistage.contracts import EngineStatus, Presence, SpeechAbilities
 from omnistage.pipelines import GATEWAY
 from omnistage_gateway.dispatch.credits import Grant, Wanted, divide
 
@@ -30,7 +30,8 @@ class EngineView:
         slots: their slots together.
         service_s: mean seconds that a request holds a slot, weighted by slots; 0 if nothing was measured yet.
         facts: gauges that every one of them announces; see `common_facts`.
-        voices: voices that every one of them speaks with.
+        voices: voices that every one of them speaks with, in the order of one that announces them.
+        speech: what every one of them can be asked for.
         contract: the contract version that every one of them speaks; 0 while none is ready.
         detail: while none is ready, what the instances that load it are doing.
     """
@@ -40,6 +41,7 @@ class EngineView:
     service_s: float = 0.0
     facts: Mapping[str, float] = field(default_factory=dict)
     voices: tuple[str, ...] = ()
+    speech: SpeechAbilities = field(default_factory=SpeechAbilities)
     contract: int = 0
     detail: str = ""
 
@@ -131,6 +133,14 @@ class FleetTable:
         """Ready gateways, this one included."""
         return len(self._gateways)
 
+    def within_reach(self, engine: str, locality: str) -> bool:
+        """Whether every instance that has an engine reaches the shared memory of that locality; yes if none is known.
+
+        Without a locality there is one process alone.
+        """
+        found = [p for p in self.presences if any(status.engine == engine for status in p.engines)]
+        return not locality or all(presence.locality == locality for presence in found)
+
     @property
     def presences(self) -> tuple[Presence, ...]:
         """The last word of every instance that lives."""
@@ -178,12 +188,22 @@ def _why_not(presence: Presence, status: EngineStatus) -> str | None:
 def _combine(statuses: list[EngineStatus], contract: int) -> EngineView:
     measured = [(status.service_s, status.slots) for status in statuses if status.service_s > 0]
     weight = sum(slots for _, slots in measured)
-    voices = set.intersection(*(set(status.voices) for status in statuses))
+    speech = [status.speech or SpeechAbilities() for status in statuses]
     return EngineView(
         instances=len(statuses),
         slots=sum(status.slots for status in statuses),
         service_s=sum(seconds * slots for seconds, slots in measured) / weight if weight else 0.0,
         facts=common_facts(status.facts for status in statuses),
-        voices=tuple(sorted(voices)),
+        voices=_common([status.voices for status in statuses]),
+        speech=SpeechAbilities(
+            tasks=_common([each.tasks for each in speech]),
+            languages=_common([each.languages for each in speech]),
+            accepts=_common([each.accepts for each in speech]),
+        ),
         contract=contract,
     )
+
+
+def _common(lists: list[tuple[str, ...]]) -> tuple[str, ...]:
+    """What stands in every list, in the order of the first."""
+    return tuple(name for name in dict.fromkeys(lists[0]) if all(name in names for names in lists[1:]))

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from omnistage.config import ModelSpec
 from omnistage.contracts import AnyWork, TextDelta, TextDone
 from omnistage.pipelines import Pipeline
+from omnistage_gateway.dispatch.fleet_table import EngineView
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,8 @@ class Plan:
         deadline_s: seconds from now.
         priority: "interactive" or "batch".
         streamed: whether the client gets the answer while it is made; else all of it at its end.
+        payload: an array for the entry node. It goes to the tensor plane once the request has its place, and the work
+            item's field `payload` refers to it.
         retry_key: what its client is recognized by if it is refused and comes back; empty for nobody.
     """
 
@@ -38,6 +41,7 @@ class Plan:
     deadline_s: float = 300.0
     priority: str = "interactive"
     streamed: bool = True
+    payload: NDArray[Any] | None = None
     retry_key: str = ""
 
 
@@ -55,7 +59,20 @@ class AudioPiece:
     text: str = ""
 
 
-Event = TextDelta | TextDone | AudioPiece
+@dataclass(frozen=True, eq=False)
+class VoiceFeatures:
+    """What a recording is to a talker.
+
+    Attributes:
+        codes: [frames, groups] int32.
+        embedding: [width] float32; None from encoders that have none.
+    """
+
+    codes: NDArray[Any]
+    embedding: NDArray[Any] | None
+
+
+Event = TextDelta | TextDone | AudioPiece | VoiceFeatures
 
 
 class Running(Protocol):
@@ -91,8 +108,8 @@ class Dispatcher(Protocol):
         """Models whose engines are all ready somewhere, by key."""
         ...
 
-    def facts(self, engine: str) -> Mapping[str, float]:
-        """Gauges that an engine announces about itself, e.g. "speed_min" and "speed_max" of a voice."""
+    def engine(self, key: str) -> EngineView:
+        """What all ready instances of an engine announce; an empty view if there is none."""
         ...
 
     def ready(self) -> tuple[bool, str]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from omnistage.contracts import (
     AudioDelta,
+    EncodedReference,
     Payload,
     ReadRecord,
     Record,
@@ -28,7 +29,7 @@ from omnistage.runtime.edges import BAD_RECORD, MAX_REDOS, EdgeOrder, read_recor
 from omnistage.runtime.meta import seconds_since_sent
 from omnistage.runtime.tasks import TaskBag
 from omnistage.transport import Bus, Log, Message
-from omnistage_gateway.dispatch.interface import Event
+from omnistage_gateway.dispatch.interface import Event, VoiceFeatures
 from omnistage_gateway.dispatch.samples import SampleOrder, to_int16
 
 _log = get_logger(__name__)
@@ -40,6 +41,13 @@ _ASKS = 3
 
 class Plane(Protocol):
     """What the gateway asks of the tensor plane; `omnistage.tensors.plane.TensorPlane` answers."""
+
+    @property
+    def locality(self) -> str: ...
+
+    async def pack(
+        self, array: NDArray[Any], *, request_id: str, lease_s: float, same_host: bool = True
+    ) -> Payload: ...
 
     async def unpack(self, payload: Payload) -> NDArray[Any]: ...
 
@@ -203,6 +211,8 @@ class OutEdge:
             return await self._audio(record)
         if isinstance(record, TextDelta | TextDone):
             return record
+        if isinstance(record, EncodedReference):
+            return await self._features(record)
         raise StageFailed(f"the gateway has no use for {type(record).__name__}", code=BAD_RECORD, stage=self._stage)
 
     async def _audio(self, delta: AudioDelta) -> Event | None:
@@ -217,6 +227,19 @@ class OutEdge:
         samples = to_int16(await self._plane.unpack(delta.payload))
         await self._release(delta.payload)
         return self._samples.take(delta, samples)
+
+    async def _features(self, record: EncodedReference) -> VoiceFeatures:
+        """A recording's features as the gateway's own, their blocks given back.
+
+        Raises:
+            TensorError: the bytes are lost.
+        """
+        codes = await self._plane.unpack(record.codes)
+        embedding = None if record.embedding is None else await self._plane.unpack(record.embedding)
+        for payload in (record.codes, record.embedding):
+            if payload is not None:
+                await self._release(payload)
+        return VoiceFeatures(codes, embedding)
 
     async def _release(self, payload: Payload) -> None:
         try:

@@ -8,12 +8,20 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from omnistage.contracts import TextDelta, TextDone
-from omnistage.errors import BusError, Cancelled, DeadlineExceeded, InputStarved, OmnistageError, StageFailed
+from omnistage.errors import (
+    BusError,
+    Cancelled,
+    DeadlineExceeded,
+    InputStarved,
+    OmnistageError,
+    StageFailed,
+    TensorError,
+)
 from omnistage.observability import describe_error, get_logger
 from omnistage.runtime.tasks import TaskBag, together
 from omnistage_gateway.dispatch.handover import Handover
 from omnistage_gateway.dispatch.hooks import Kind
-from omnistage_gateway.dispatch.interface import AudioPiece, Event
+from omnistage_gateway.dispatch.interface import AudioPiece, Event, VoiceFeatures
 from omnistage_gateway.dispatch.out_edge import OutEdge
 
 _log = get_logger(__name__)
@@ -100,6 +108,7 @@ class Request:
 
         Raises:
             BusError: the broker is away or full.
+            TensorError: there is no room for what the request brings.
         """
         await together(*(edge.open() for edge in self._edges))
         if self._events.closed:
@@ -188,7 +197,7 @@ class Request:
             await self._calls.publish()
             self._calls.republished()
             _log.warning("work_republished", request_id=self._request_id)
-        except BusError as error:
+        except (BusError, TensorError) as error:
             _log.warning("cannot_republish", request_id=self._request_id, code=error.code)
 
 
@@ -198,5 +207,5 @@ def _kind(event: Event) -> Kind | None:
             return "text"
         case AudioPiece():
             return "audio"
-        case TextDone():
+        case TextDone() | VoiceFeatures():
             return None

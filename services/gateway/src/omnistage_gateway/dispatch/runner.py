@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 
+import msgspec
+
 from omnistage.config import ModelSpec
 from omnistage.contracts import AnyWork, encode, needed_version
 from omnistage.errors import Cancelled, InvalidRequest, OmnistageError, Unavailable
@@ -22,6 +24,7 @@ from omnistage.transport import Bus, KeyValue
 from omnistage_gateway.dispatch.admission import Admission, Place
 from omnistage_gateway.dispatch.ending import Ending
 from omnistage_gateway.dispatch.fleet import Fleet
+from omnistage_gateway.dispatch.fleet_table import EngineView
 from omnistage_gateway.dispatch.hooks import Hooks, Kind
 from omnistage_gateway.dispatch.interface import Plan, Running
 from omnistage_gateway.dispatch.line import Line, LineLimits, Ticket
@@ -30,6 +33,8 @@ from omnistage_gateway.dispatch.promises import SharedPromises
 from omnistage_gateway.dispatch.request import Calls, Request
 
 _log = get_logger(__name__)
+
+_SHORTEST_LEASE_S = 1.0
 
 UPGRADE_RETRY_S = 5.0
 """When to come back with a request that some instances are too old for: replacing one takes a few seconds."""
@@ -179,9 +184,9 @@ class BusDispatcher:
         """See `interface.Dispatcher.offered`."""
         return self._fleet.offered()
 
-    def facts(self, engine: str) -> Mapping[str, float]:
-        """See `interface.Dispatcher.facts`."""
-        return self._fleet.engine(engine).facts
+    def engine(self, key: str) -> EngineView:
+        """See `interface.Dispatcher.engine`."""
+        return self._fleet.engine(key)
 
     def ready(self) -> tuple[bool, str]:
         """See `interface.Dispatcher.ready`."""
@@ -269,7 +274,8 @@ class BusDispatcher:
         subject = self._bus.subjects.work(entry.service, route[entry.name], request_id)
 
         async def publish() -> None:
-            await self._bus.publish_work(subject, encode(work), meta.to_headers() | sent_now())
+            packed = await self._packed(plan, work, deadline - self._clock())
+            await self._bus.publish_work(subject, encode(packed), meta.to_headers() | sent_now())
 
         async def is_over() -> bool:
             return await self._bucket().get(request_id) is not None
@@ -303,6 +309,20 @@ class BusDispatcher:
             buffered=self._limits.buffered,
             clock=self._clock,
         )
+
+    async def _packed(self, plan: Plan, work: AnyWork, lease_s: float) -> AnyWork:
+        """The work item with its array in the tensor plane, which keeps it until the request is forgotten.
+
+        Raises:
+            TensorError: no room, or no way to the reader.
+        """
+        if plan.payload is None:
+            return work
+        near = self._fleet.table.within_reach(work.route[work.node], self._plane.locality)
+        payload = await self._plane.pack(
+            plan.payload, request_id=work.request_id, lease_s=max(_SHORTEST_LEASE_S, lease_s), same_host=near
+        )
+        return msgspec.structs.replace(work, payload=payload)
 
     def _first(self, plan: Plan, kind: Kind, began: float) -> None:
         self._hooks.first_event(plan.model, kind, self._clock() - began)

@@ -28,7 +28,7 @@ async def create_speech(request: Request) -> Response:
     body = await read_body(request, SpeechRequest, gateway.limits.json_depth)
     served = find_model(gateway.models, body.model)
     request.state.model = served.key
-    facts = gateway.dispatcher.facts(talker_engine(served.spec)) if makes_audio(served.spec) else {}
+    facts = gateway.dispatcher.engine(talker_engine(served.spec)).facts if makes_audio(served.spec) else {}
     job = speech_job(
         body,
         served,
