@@ -17,6 +17,7 @@ from omnistage.contracts import (
     GenerateText,
     Opened,
     ReadRecord,
+    Record,
     Sampling,
     TextDelta,
     decode_record,
@@ -128,7 +129,7 @@ async def say(context: RequestContext[Any], *words: str) -> None:
         await context.output("gateway").send(TextDelta, text=word)
 
 
-def words(records: Sequence[ReadRecord]) -> list[str]:
+def words(records: Sequence[Record | ReadRecord]) -> list[str]:
     return [record.text for record in records if isinstance(record, TextDelta)]
 
 
