@@ -26,6 +26,7 @@ def paced_system(
     environment: Mapping[str, str] | None = None,
     *,
     scale: str = "thinker=2,talker=2,codec=2",
+    slots: int = 12,
     within: Sequence[str] = (),
 ) -> Iterator[System]:
     """Two instances of each stage, if not told otherwise: sound at 1.2 times its speed, 6 tokens per second.
@@ -33,7 +34,7 @@ def paced_system(
     The talker is faster than the codec: what it writes again after its blocks were lost is paced again.
     """
     overlay = folder / "paced.yaml"
-    overlay.write_text(PACED)
+    overlay.write_text(PACED.replace("slots: 12", f"slots: {slots}"))
     models = f"{root / 'deploy' / 'models.yaml'},{overlay}"
     paths = [path for path in ((environment or {}).get("PYTHONPATH"), os.environ.get("PYTHONPATH")) if path]
     given = {**(environment or {}), **({"PYTHONPATH": os.pathsep.join(paths)} if paths else {})}

@@ -38,7 +38,7 @@ def failed(epoch: int) -> Failed:
         ([opened(1), chunk(0, 1), end(1, 1)], 1, ["0@1"], True, 0),
         ([opened(1), chunk(0, 1), failed(1)], 1, ["0@1"], True, 0),
         ([opened(1), chunk(0, 1), released(1), opened(2, 1), chunk(1, 2)], 2, ["0@1", "1@2"], False, 1),
-        ([opened(1), opened(2), opened(3), chunk(0, 3), end(1, 3)], 3, ["0@3"], True, 2),
+        ([opened(1), opened(2), opened(3), chunk(0, 3), end(1, 3)], 3, ["0@3"], True, 0),
         # Ended, then written again from position 1 on.
         (
             [opened(1), chunk(0, 1), chunk(1, 1), end(2, 1), opened(2, 1), chunk(1, 2), end(2, 2)],
@@ -49,7 +49,28 @@ def failed(epoch: int) -> Failed:
         ),
         ([opened(1), chunk(0, 1), chunk(1, 1), end(2, 1), opened(2, 1)], 2, ["0@1"], False, 1),
         # A record of a holder that was fenced does not count.
-        ([opened(1), opened(2), chunk(0, 1), chunk(0, 2)], 2, ["0@2"], False, 2),
+        ([opened(1), opened(2), chunk(0, 1), chunk(0, 2)], 2, ["0@2"], False, 1),
+        # Who got further than all before excuses them; the next two did not.
+        ([opened(1), opened(2), chunk(0, 2)], 2, ["0@2"], False, 1),
+        ([opened(1), opened(2), chunk(0, 2), opened(3, 1), opened(4, 1)], 4, ["0@2"], False, 3),
+        # Writing again what was written before is no progress.
+        ([opened(1), chunk(0, 1), opened(2), chunk(0, 2), opened(3)], 3, [], False, 3),
+        # Progress does not excuse a request for ever: of five silent holders three count.
+        (
+            [record for n in range(5) for record in (opened(n + 1, n), chunk(n, n + 1))],
+            5,
+            [f"{n}@{n + 1}" for n in range(5)],
+            False,
+            3,
+        ),
+        # Holders that gave up in order never count.
+        (
+            [record for n in range(5) for record in (opened(n + 1), released(n + 1))],
+            5,
+            [],
+            False,
+            0,
+        ),
     ],
 )
 def test_the_newest_holder_has_the_last_word(

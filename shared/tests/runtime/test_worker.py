@@ -3,125 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from omnistage.config import EngineSpec
 from omnistage.contracts import (
     End,
     Failed,
-    GenerateText,
     Opened,
     ReadRecord,
     Record,
-    Sampling,
     TextDelta,
-    decode_record,
     encode,
 )
 from omnistage.errors import InvalidRequest, QueueFull
-from omnistage.observability import Metrics, names, setup_tracing
+from omnistage.observability import names
 from omnistage.runtime import patience
 from omnistage.runtime.context import REQUESTS_BUCKET, RequestContext
-from omnistage.runtime.engines import HostedEngine, Loaded
-from omnistage.runtime.meta import Meta
-from omnistage.runtime.neighbours import Neighbours
-from omnistage.runtime.telemetry import Telemetry
-from omnistage.runtime.worker import HEARTBEAT_S, STALL_S, Handler, Worker
-from omnistage.tensors.plane import memory_plane
-from omnistage.transport import Bus, BusOptions
-from omnistage.transport.memory import MemoryBroker, MemoryBus
-from omnistage.transport.topology import Topology
-
-SPEC = EngineSpec(service="thinker", engine="fake", slots=2)
-
-
-class FakeEngine:
-    async def warm(self) -> None:
-        return
-
-    async def close(self) -> None:
-        return
-
-
-async def load(_key: str, _spec: EngineSpec, _metrics: Metrics) -> Loaded:
-    return Loaded(FakeEngine())
-
-
-class Stage:
-    """A worker with one handler, its bus, and what the gateway would see."""
-
-    def __init__(self, bus: Bus, worker: Worker, hosted: HostedEngine, metrics: Metrics) -> None:
-        self.bus = bus
-        self.worker = worker
-        self.hosted = hosted
-        self.metrics = metrics
-
-    async def submit(self, request_id: str, deadline_s: float = 30.0, body: bytes | None = None) -> None:
-        work = GenerateText(
-            request_id=request_id,
-            pipeline="text",
-            node="thinker",
-            route={"thinker": "m"},
-            messages=(),
-            sampling=Sampling(),
-        )
-        await self.bus.publish_work(
-            self.bus.subjects.work("thinker", "m", request_id),
-            encode(work) if body is None else body,
-            Meta(deadline=time.time() + deadline_s).to_headers(),
-        )
-
-    def subject(self, request_id: str) -> str:
-        return self.bus.subjects.out("thinker", "m", request_id, "thinker-gateway")
-
-    async def records(self, request_id: str) -> list[ReadRecord]:
-        return [decode_record(message.body) for message in await self.bus.read(self.subject(request_id))]
-
-    async def ended(self, request_id: str) -> list[ReadRecord]:
-        """All records, once the last of them is an end."""
-        async with asyncio.timeout(10):
-            async for message in await self.bus.follow(self.subject(request_id)):
-                if isinstance(decode_record(message.body), End | Failed):
-                    break
-        await self.idle()
-        return await self.records(request_id)
-
-    async def idle(self) -> None:
-        async with asyncio.timeout(10):
-            while self.worker.running:
-                await asyncio.sleep(0.005)
-
-
-@asynccontextmanager
-async def stage(
-    handler: Handler, broker: MemoryBroker | None = None, name: str = "one", options: BusOptions | None = None
-) -> AsyncIterator[Stage]:
-    bus = MemoryBus(broker or MemoryBroker(), "t", options)
-    await bus.ensure(Topology.of("t", [("thinker", "m")]))
-    metrics = Metrics("thinker", name)
-    worker = Worker(
-        bus=bus,
-        plane=memory_plane(),
-        tombstones=await bus.key_value(REQUESTS_BUCKET),
-        service="thinker",
-        instance=name,
-        handlers={GenerateText: handler},
-        telemetry=Telemetry(metrics, setup_tracing("thinker", name, "0", None)),
-        neighbours=Neighbours(bus, ""),
-    )
-    hosted = HostedEngine("m", SPEC)
-    await hosted.load(load, metrics)
-    await worker.serve(hosted)
-    try:
-        yield Stage(bus, worker, hosted, metrics)
-    finally:
-        await worker.drain(0)
-        await bus.close()
+from omnistage.runtime.worker import HEARTBEAT_S, STALL_S
+from omnistage.testing.text_stage import text_stage
+from omnistage.transport import BusOptions
+from omnistage.transport.memory import MemoryBroker
 
 
 async def say(context: RequestContext[Any], *words: str) -> None:
@@ -138,7 +42,7 @@ async def test_a_handler_that_finishes_leaves_a_whole_log_and_no_work() -> None:
         await say(context, "a", "b")
         await context.output("gateway").finish()
 
-    async with stage(handler) as one:
+    async with text_stage(handler) as one:
         await one.submit("r")
         records = await one.ended("r")
         assert isinstance(records[0], Opened)
@@ -162,7 +66,7 @@ async def test_an_error_ends_the_log_as_itself(error: Exception, status: int, pa
         await say(context, "a")
         raise error
 
-    async with stage(handler) as one:
+    async with text_stage(handler) as one:
         await one.submit("r")
         records = await one.ended("r")
         last = records[-1]
@@ -182,7 +86,7 @@ async def test_a_writer_waits_for_room_in_a_full_log_stream() -> None:
         await say(context, "a" * 200, "b" * 200)
         await context.output("gateway").finish()
 
-    async with stage(handler, options=BusOptions(log_max_bytes=900)) as one:
+    async with text_stage(handler, options=BusOptions(log_max_bytes=900)) as one:
         other = one.subject("other")
         await one.bus.append(other, b"x" * 500, {}, expected=0)
         await one.submit("r")
@@ -199,7 +103,7 @@ async def test_a_request_that_finds_no_room_ends_in_the_room_that_it_had(monkeyp
     async def handler(context: RequestContext[Any], _work: Any) -> None:
         await say(context, *(["a" * 200] * 9))
 
-    async with stage(handler, options=BusOptions(log_max_bytes=900)) as one:
+    async with text_stage(handler, options=BusOptions(log_max_bytes=900)) as one:
         await one.submit("r")
         (last,) = await one.ended("r")
         assert isinstance(last, Failed)
@@ -210,7 +114,7 @@ async def test_a_handler_that_forgets_an_end_is_a_failure() -> None:
     async def handler(context: RequestContext[Any], _work: Any) -> None:
         await say(context, "a")
 
-    async with stage(handler) as one:
+    async with text_stage(handler) as one:
         await one.submit("r")
         last = (await one.ended("r"))[-1]
         assert isinstance(last, Failed)
@@ -221,7 +125,7 @@ async def test_a_deadline_ends_the_work() -> None:
     async def handler(_context: RequestContext[Any], _work: Any) -> None:
         await asyncio.Event().wait()
 
-    async with stage(handler) as one:
+    async with text_stage(handler) as one:
         await one.submit("r", deadline_s=0.1)
         last = (await one.ended("r"))[-1]
         assert isinstance(last, Failed)
@@ -238,7 +142,7 @@ async def test_cancelling_stops_the_handler_and_frees_its_slot() -> None:
         finally:
             stopped.set()
 
-    async with stage(handler) as one:
+    async with text_stage(handler) as one:
         await one.submit("r")
         await started.wait()
         await one.worker.forget("r")
@@ -259,7 +163,7 @@ async def test_work_of_a_request_that_is_over_is_dropped() -> None:
         nonlocal called
         called = True
 
-    async with stage(handler) as one:
+    async with text_stage(handler) as one:
         await (await one.bus.key_value(REQUESTS_BUCKET)).put("r", b"cancelled")
         await one.submit("r")
         async with asyncio.timeout(5):
@@ -273,7 +177,7 @@ async def test_unreadable_work_is_buried_and_the_worker_goes_on() -> None:
     async def handler(context: RequestContext[Any], _work: Any) -> None:
         await context.output("gateway").finish()
 
-    async with stage(handler) as one:
+    async with text_stage(handler) as one:
         await one.submit("bad", body=b"\xc1")
         await one.submit("good")
         assert isinstance((await one.ended("good"))[-1], End)
@@ -296,10 +200,10 @@ async def test_a_stopping_worker_hands_its_work_to_another_which_goes_on_where_i
         await context.output("gateway").finish()
 
     broker = MemoryBroker()
-    async with stage(first, broker, "one") as one:
+    async with text_stage(first, broker, "one") as one:
         await one.submit("r")
         await started.wait()
-        async with stage(second, broker, "two") as two:
+        async with text_stage(second, broker, "two") as two:
             await one.worker.drain(0)
             records = await two.ended("r")
             assert words(records) == ["a", "b", "c"]
@@ -316,7 +220,7 @@ async def test_a_holder_that_was_overtaken_can_write_nothing_more() -> None:
         await overtaken.wait()
         await say(context, "stale")
 
-    async with stage(slow) as one:
+    async with text_stage(slow) as one:
         await one.submit("r")
         await started.wait()
         last = (await one.bus.read(one.subject("r")))[-1].sequence
@@ -339,78 +243,25 @@ async def test_no_more_requests_run_than_there_are_slots() -> None:
         running -= 1
         await context.output("gateway").finish()
 
-    async with stage(handler) as one:
+    async with text_stage(handler) as one:
         for number in range(5):
             await one.submit(f"r{number}")
         async with asyncio.timeout(5):
-            while running < SPEC.slots:
+            while running < one.hosted.spec.slots:
                 await asyncio.sleep(0.005)
         await one.worker.count_pending(one.hosted)
         assert one.hosted.queue == 3
         go.set()
         for number in range(5):
             assert isinstance((await one.ended(f"r{number}"))[-1], End)
-        assert most == SPEC.slots
-
-
-async def crash(one: Stage, request_id: str, epoch: int) -> None:
-    """What an instance leaves that ended without a word."""
-    messages = await one.bus.read(one.subject(request_id))
-    last = messages[-1].sequence if messages else 0
-    opened = Opened(request_id=request_id, edge="thinker-gateway", epoch=epoch, instance=f"dead-{epoch}")
-    await one.bus.append(one.subject(request_id), encode(opened), {}, expected=last)
-
-
-async def test_a_request_that_ended_two_instances_runs_alone() -> None:
-    together: list[int] = []
-    running, go = set[str](), asyncio.Event()
-
-    async def handler(context: RequestContext[Any], _work: Any) -> None:
-        running.add(context.request_id)
-        if context.request_id == "suspect":
-            together.append(len(running))
-            go.set()
-            await asyncio.sleep(0.05)
-            together.append(len(running))
-        else:
-            await asyncio.sleep(0.05)
-        running.discard(context.request_id)
-        await context.output("gateway").finish()
-
-    async with stage(handler) as one:
-        await crash(one, "suspect", 1)
-        await crash(one, "suspect", 2)
-        await one.submit("good1")
-        await one.submit("suspect")
-        await one.submit("good2")
-        for request_id in ("suspect", "good1", "good2"):
-            assert isinstance((await one.ended(request_id))[-1], End)
-        assert together == [1, 1]
-
-
-async def test_a_request_that_ended_three_instances_is_poison() -> None:
-    called = False
-
-    async def handler(_context: RequestContext[Any], _work: Any) -> None:
-        nonlocal called
-        called = True
-
-    async with stage(handler) as one:
-        for epoch in (1, 2, 3):
-            await crash(one, "r", epoch)
-        await one.submit("r")
-        last = (await one.ended("r"))[-1]
-        assert isinstance(last, Failed)
-        assert (last.failure.code, last.failure.status, last.failure.retryable) == ("poisoned", 500, False)
-        assert not called
-        assert one.metrics.value(names.POISONED, model="m") == 1
+        assert most == one.hosted.spec.slots
 
 
 async def test_work_that_has_ended_is_kept_until_the_request_is_over() -> None:
     async def handler(context: RequestContext[Any], _work: Any) -> None:
         await context.output("gateway").finish()
 
-    async with stage(handler) as one:
+    async with text_stage(handler) as one:
         await one.submit("r")
         await one.ended("r")
         assert one.worker.held == ("r",)
@@ -432,7 +283,7 @@ async def test_an_edge_is_written_again_from_where_it_is_needed(while_running: b
             await go.wait()
         await context.output("gateway").finish()
 
-    async with stage(handler) as one:
+    async with text_stage(handler) as one:
         await one.submit("r")
         if while_running:
             async with asyncio.timeout(5):
@@ -465,8 +316,9 @@ async def test_the_work_of_a_stuck_engine_goes_to_another_instance_and_not_back_
         await context.output("gateway").finish()
 
     broker = MemoryBroker()
-    async with stage(hang, broker, "one") as one:
-        one.hosted.loaded = Loaded(FakeEngine(), stalled_s=lambda: stalled_s)
+    async with text_stage(hang, broker, "one") as one:
+        assert one.hosted.loaded is not None
+        one.hosted.loaded = replace(one.hosted.loaded, stalled_s=lambda: stalled_s)
         await one.submit("r")
         async with asyncio.timeout(10):
             while not words(await one.records("r")):
@@ -474,7 +326,7 @@ async def test_the_work_of_a_stuck_engine_goes_to_another_instance_and_not_back_
         stalled_s = STALL_S + 0.1
         await asyncio.sleep(3 * HEARTBEAT_S)
         assert [record.instance for record in await one.records("r") if isinstance(record, Opened)] == ["one"]
-        async with stage(go_on, broker, "two") as two:
+        async with text_stage(go_on, broker, "two") as two:
             records = await two.ended("r")
             assert [record.instance for record in records if isinstance(record, Opened)] == ["one", "two"]
             assert words(records) == ["a", "b"]

@@ -175,9 +175,7 @@ class RequestContext(Generic[E]):
 
     # What follows is the worker's.
 
-    async def enter(
-        self, tombstones: KeyValue, redo: Mapping[str, int] | None = None, *, fresh: bool = False
-    ) -> None:
+    async def enter(self, tombstones: KeyValue, redo: Mapping[str, int] | None = None, *, fresh: bool = False) -> None:
         """Take over every output edge.
 
         Args:

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 
 from omnistage.contracts import End, Failed, Opened, ReadRecord, Record, Released
 
+EXCUSED = 2
+"""So many silent holders are forgiven to a request for the progress that they made."""
+
 
 @dataclass
 class EdgeHistory:
@@ -17,14 +20,26 @@ class EdgeHistory:
         data: data records that count, by position.
         finished: whether the newest holder ended the edge.
         failed: whether it ended it with an error.
-        crashes: holders that neither ended the edge nor released it, the newest one included.
+        silent: holders that neither ended the edge nor released it, the newest one included.
+        stuck: those of them that wrote nothing which no holder before had written, and the last one that did.
     """
 
     epoch: int = 0
     data: list[Record] = field(default_factory=list)
     finished: bool = False
     failed: bool = False
-    crashes: int = 0
+    silent: int = 0
+    stuck: int = 0
+    furthest: int = 0
+
+    @property
+    def crashes(self) -> int:
+        """How often the request is suspected to have ended its holder.
+
+        A request that kills whoever runs it does so at the same place again; instances that die of something else
+        have mostly got further in between. Such progress excuses them, but not for ever.
+        """
+        return max(self.stuck, self.silent - EXCUSED)
 
     @classmethod
     def of(cls, records: Iterable[ReadRecord]) -> EdgeHistory:
@@ -46,12 +61,19 @@ class EdgeHistory:
         self.epoch = record.epoch
         if isinstance(record, Opened):
             self.rewind(record.seq)
-            self.crashes += 1
+            self._silent(+1)
         elif isinstance(record, Released):
-            self.crashes -= 1
+            self._silent(-1)
         elif isinstance(record, End | Failed):
-            self.crashes -= 0 if self.finished else 1
+            self._silent(0 if self.finished else -1)
             self.finished = True
             self.failed = isinstance(record, Failed)
         elif record.seq == len(self.data):
             self.data.append(record)
+            if len(self.data) > self.furthest:
+                self.furthest = len(self.data)
+                self.stuck = min(self.stuck, 1)
+
+    def _silent(self, change: int) -> None:
+        self.silent += change
+        self.stuck += change

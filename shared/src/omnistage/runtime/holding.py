@@ -19,6 +19,7 @@ class Held:
     Attributes:
         edges_out: names of the edges that its node writes.
         task: the run; None while the claim only lingers.
+        apart: it waits until nothing else runs on this instance, and runs nothing itself.
         over: the request is over; nothing more is to be written for it.
         given_up: the claim is another instance's to take, since the engine is stuck.
         redo: edges that are to be written again -> from which record on.
@@ -31,6 +32,7 @@ class Held:
     hosted: HostedEngine
     edges_out: frozenset[str]
     task: asyncio.Task[None] | None = None
+    apart: bool = False
     over: bool = False
     given_up: bool = False
     redo: dict[str, int] = field(default_factory=dict)

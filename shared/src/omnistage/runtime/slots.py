@@ -53,8 +53,11 @@ class Slots:
         self._running -= 1
         self._notify()
 
-    async def isolate(self) -> Callable[[], None]:
+    async def isolate(self, make_room: Callable[[], None] = lambda: None) -> Callable[[], None]:
         """Wait until nothing else runs, and let nothing else begin; the caller has entered before, and still has.
+
+        Args:
+            make_room: called when the caller's turn has come: asks those that run to leave.
 
         Returns:
             Ends the isolation; may be called again. The caller goes on in its slot.
@@ -66,6 +69,7 @@ class Slots:
             await self._turn.acquire()
             self._alone = True
             try:
+                make_room()
                 await self._until(lambda: self._running == 0)
             except BaseException:
                 self._end_isolation()

@@ -59,6 +59,9 @@ LATER_S, LATER_MAX_S = 0.1, 1.0
 LATER_TRIES = 10_000
 """After so many deliveries, some hours, nobody waits for it any more."""
 
+ALONE_S = 2.0
+"""A suspect that has not ended its instance after so long alone runs beside others."""
+
 CRASHES_ALONE = 2
 """After so many crashes a request runs alone on its instance; one more makes it poison."""
 
@@ -357,12 +360,25 @@ class Worker:
             raise Poisoned(reason)
         # Whatever ends the instance while this request only waits is not this request's fault.
         await context.step_back()
-        end_isolation = await held.hosted.slots.isolate()
+        held.apart = True
+        try:
+            end_isolation = await held.hosted.slots.isolate(lambda: self._make_room(held))
+        finally:
+            held.apart = False
+        # It may have to wait for input that is not there yet; others are not to wait with it.
+        limit = asyncio.get_running_loop().call_later(ALONE_S, end_isolation)
         try:
             await context.step_forward(end_isolation)
             await handler(context, held.work)
         finally:
+            limit.cancel()
             end_isolation()
+
+    def _make_room(self, suspect: Held) -> None:
+        """Hand over whatever else runs in this engine, so that a crash is the suspect's own."""
+        for held in self._holdings:
+            if held.hosted is suspect.hosted and held is not suspect and not held.apart and held.task is not None:
+                held.task.cancel()
 
     async def _fail(self, context: RequestContext[Any], error: BaseException) -> None:
         failure = to_failure(error, self._service)
