@@ -9,6 +9,7 @@ import pytest
 from omnistage.config import ModelsFile, load_models
 from omnistage.contracts import SpeakText
 from omnistage.errors import InvalidRequest, NotFound
+from omnistage_gateway.dispatch.fleet_table import EngineView
 from omnistage_gateway.schemas.chat import ChatRequest
 from omnistage_gateway.schemas.speech import SpeechRequest
 from omnistage_gateway.served import Served, find_model, fingerprint, modalities
@@ -24,7 +25,7 @@ def models(**changes: Any) -> ModelsFile:
 
 def speech(file: ModelsFile, **fields: Any) -> Any:
     request = SpeechRequest.model_validate({"model": "tts-1", "input": "Hi", "voice": "alloy", **fields})
-    return speech_job(request, find_model(file, "tts-1"), {}, seed=1, tenant="t")
+    return speech_job(request, find_model(file, "tts-1"), EngineView(), seed=1, tenant="t")
 
 
 def spoken(job: Any) -> SpeakText:
@@ -69,7 +70,7 @@ def test_deadline_tenant_and_seed() -> None:
 )
 def test_speed_is_shared_between_voice_and_stretch(facts: dict[str, float], speed: float, native: float) -> None:
     request = SpeechRequest.model_validate({"model": "m", "input": "Hi", "voice": "alloy", "speed": speed})
-    job = speech_job(request, find_model(models(), "tts-1"), facts, seed=1, tenant="t")
+    job = speech_job(request, find_model(models(), "tts-1"), EngineView(facts=facts), seed=1, tenant="t")
     assert spoken(job).speech.speed == native
     assert job.tempo == pytest.approx(speed / native)
 

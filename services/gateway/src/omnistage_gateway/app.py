@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -20,6 +20,7 @@ from omnistage.observability import Metrics, Tracing
 from omnistage_gateway import __version__
 from omnistage_gateway.answer import to_json
 from omnistage_gateway.audio import EncoderPool
+from omnistage_gateway.cloning import Cloning
 from omnistage_gateway.context import Gateway
 from omnistage_gateway.dispatch.interface import Dispatcher
 from omnistage_gateway.fetching import UrlLoader
@@ -28,9 +29,11 @@ from omnistage_gateway.limits import Limits
 from omnistage_gateway.middleware import Authenticate, LimitBody, Observe, ReportCrash
 from omnistage_gateway.openapi import document
 from omnistage_gateway.problems import error_body, error_headers, http_status
-from omnistage_gateway.routers import audio_speech, chat, health, voices
+from omnistage_gateway.routers import audio_speech, chat, health, voice_consents
 from omnistage_gateway.routers import models as model_list
+from omnistage_gateway.routers import voices as voice_list
 from omnistage_gateway.transcripts import MemoryTranscripts, Transcripts
+from omnistage_gateway.voices import VoiceLibrary
 
 _ABOUT = "Omni-modality models behind OpenAI's API: speech, conversations that speak, models and voices."
 _EXPOSED = ("x-request-id", "retry-after", "omnistage-model")
@@ -53,6 +56,7 @@ def create_app(
     transcripts: Transcripts | None = None,
     encoders: EncoderPool | None = None,
     urls: UrlLoader | None = None,
+    voices: VoiceLibrary | None = None,
     tracing: Tracing | None = None,
     cors_origins: Sequence[str] = (),
 ) -> FastAPI:
@@ -65,17 +69,43 @@ def create_app(
         transcripts: without any they live in this process.
         encoders: threads for encoding, ended with the application.
         urls: without one the loader's own rules hold: https and data alone, public addresses alone.
+        voices: without any they live in this process.
         tracing: without any no spans are recorded.
         cors_origins: origins of browsers' pages that may call; "*" for all; none switches CORS off.
     """
     pool = encoders or EncoderPool()
+    loader, library = urls or UrlLoader(), voices or VoiceLibrary.in_memory()
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
         pool.shutdown()
 
-    app = FastAPI(
+    app = _blank(lifespan)
+    app.state.gateway = Gateway(
+        dispatcher=dispatcher,
+        models=models,
+        limits=limits or Limits(),
+        transcripts=transcripts or MemoryTranscripts(),
+        encoders=pool,
+        metrics=metrics,
+        urls=loader,
+        voices=library,
+        cloning=Cloning(dispatcher, loader, library),
+        created=int(time.time()),
+        version=__version__,
+    )
+    for router in (audio_speech, chat, model_list, voice_list, voice_consents, health):
+        app.include_router(router.router)
+    app.openapi = lambda: document(app)  # type: ignore[method-assign]
+    _answer_errors(app)
+    _add_middleware(app, keyring or Keyring(), limits or Limits(), metrics, tracing, cors_origins)
+    return app
+
+
+def _blank(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]]) -> FastAPI:
+    """The framework without what we do not want of it."""
+    return FastAPI(
         title="Omnistage",
         version=__version__,
         description=_ABOUT,
@@ -85,23 +115,6 @@ def create_app(
         docs_url=None,
         redoc_url=None,
     )
-    app.state.gateway = Gateway(
-        dispatcher=dispatcher,
-        models=models,
-        limits=limits or Limits(),
-        transcripts=transcripts or MemoryTranscripts(),
-        encoders=pool,
-        metrics=metrics,
-        urls=urls or UrlLoader(),
-        created=int(time.time()),
-        version=__version__,
-    )
-    for router in (audio_speech.router, chat.router, model_list.router, voices.router, health.router):
-        app.include_router(router)
-    app.openapi = lambda: document(app)  # type: ignore[method-assign]
-    _answer_errors(app)
-    _add_middleware(app, keyring or Keyring(), limits or Limits(), metrics, tracing, cors_origins)
-    return app
 
 
 def _add_middleware(
@@ -120,7 +133,7 @@ def _add_middleware(
         app.add_middleware(
             CORSMiddleware,
             allow_origins=list(cors_origins),
-            allow_methods=["GET", "POST"],
+            allow_methods=["GET", "POST", "DELETE"],
             allow_headers=["*"],
             expose_headers=list(_EXPOSED),
         )

@@ -35,6 +35,7 @@ from omnistage_gateway.settings import Settings
 from omnistage_gateway.slow_reader import cutting_protocol
 from omnistage_gateway.slow_sender import impatient_protocol
 from omnistage_gateway.transcripts import SharedTranscripts
+from omnistage_gateway.voices import VoiceLibrary
 
 _log = get_logger(__name__)
 
@@ -172,6 +173,7 @@ class GatewayProcess:
             limits=limits,
             transcripts=SharedTranscripts(bucket),
             urls=UrlLoader(settings.fetch_policy()),
+            voices=await VoiceLibrary.open(bus, settings.voice_limits()),
             tracing=telemetry.tracing,
             cors_origins=settings.cors_origins,
         )

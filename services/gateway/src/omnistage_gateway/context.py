@@ -9,10 +9,12 @@ from fastapi import Request
 from omnistage.config import ModelsFile
 from omnistage.observability import Metrics
 from omnistage_gateway.audio import EncoderPool
+from omnistage_gateway.cloning import Cloning
 from omnistage_gateway.dispatch.interface import Dispatcher
 from omnistage_gateway.fetching import UrlLoader
 from omnistage_gateway.limits import Limits
 from omnistage_gateway.transcripts import Transcripts
+from omnistage_gateway.voices import VoiceLibrary
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,8 @@ class Gateway:
 
     Attributes:
         urls: loads what a request names by URL.
+        voices: those that clients have brought along.
+        cloning: prepares them, and recordings.
         created: when it started, in unix time.
         version: of the gateway's distribution.
     """
@@ -32,6 +36,8 @@ class Gateway:
     encoders: EncoderPool
     metrics: Metrics
     urls: UrlLoader
+    voices: VoiceLibrary
+    cloning: Cloning
     created: int
     version: str
 

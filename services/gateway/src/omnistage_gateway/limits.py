@@ -20,11 +20,11 @@ class Limits:
         transcript_s: how long an assistant's audio can be referred to by its id.
     """
 
-    body_bytes: int = 4 * 1024 * 1024
+    body_bytes: int = 16 * 1024 * 1024
     read_s: float = 30.0
     json_depth: int = 32
     form_files: int = 4
     form_fields: int = 32
-    form_field_bytes: int = 64 * 1024
+    form_field_bytes: int = 256 * 1024
     form_file_bytes: int = 25 * 1024 * 1024
     transcript_s: float = 3600.0

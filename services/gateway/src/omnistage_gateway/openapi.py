@@ -12,6 +12,10 @@ from pydantic.json_schema import models_json_schema
 from omnistage_gateway.schemas.chat import ChatRequest
 from omnistage_gateway.schemas.errors import ErrorAnswer
 from omnistage_gateway.schemas.speech import SpeechRequest
+from omnistage_gateway.schemas.voices import ConsentRequest, ConsentUpdate, VoiceRequest
+
+_READ = (SpeechRequest, ChatRequest, VoiceRequest, ConsentRequest, ConsentUpdate)
+"""Bodies that FastAPI does not see."""
 
 _REF = "#/components/schemas/{model}"
 
@@ -37,11 +41,18 @@ def json_operation(kind: type[BaseModel], media_type: str) -> dict[str, Any]:
     }
 
 
+def form_operation(kind: type[BaseModel], file: str) -> dict[str, Any]:
+    """Arguments of a route whose body is a form with the fields of a `kind` and a file."""
+    fields = {"allOf": [{"$ref": _REF.format(model=kind.__name__)}]}
+    form = {**fields, "properties": {file: {"type": "string", "format": "binary"}}}
+    return {"openapi_extra": {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": form}}}}}
+
+
 def document(app: FastAPI) -> dict[str, Any]:
     """The OpenAPI document, with the shapes of the bodies that FastAPI does not see."""
     if app.openapi_schema is None:
         schema = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
-        _, shapes = models_json_schema([(SpeechRequest, "validation"), (ChatRequest, "validation")], ref_template=_REF)
+        _, shapes = models_json_schema([(kind, "validation") for kind in _READ], ref_template=_REF)
         schema.setdefault("components", {}).setdefault("schemas", {}).update(shapes["$defs"])
         app.openapi_schema = schema
     return app.openapi_schema

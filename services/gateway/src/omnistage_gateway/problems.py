@@ -13,6 +13,8 @@ from omnistage.errors import InvalidRequest, OmnistageError
 UNSUPPORTED = "unsupported_value"
 """Type of a fault, and code of an error: OpenAI knows the value, this model cannot honour it."""
 
+MISSING = "missing_required_parameter"
+
 _MAX_PARAM_CHARS = 200
 
 _TYPES = {
@@ -35,6 +37,13 @@ _REASONS = {
     "too_short": "must not be empty",
     "string_too_short": "must not be empty",
 }
+
+
+def missing(param: str, hint: str = "") -> InvalidRequest:
+    """A field that the request must have."""
+    return InvalidRequest(
+        f"Missing required parameter: '{param}'{f' ({hint})' if hint else ''}.", code=MISSING, param=param
+    )
 
 
 def error_type(status: int) -> str:
@@ -93,7 +102,7 @@ def _explain(fault: Mapping[str, Any], param: str) -> tuple[str, str]:
     """Message and code of one of pydantic's faults."""
     kind = fault["type"]
     if kind in ("missing", "union_tag_not_found"):
-        return f"Missing required parameter: '{param}'.", "missing_required_parameter"
+        return f"Missing required parameter: '{param}'.", MISSING
     if kind == "extra_forbidden":
         return f"Unknown parameter: '{param}'.", "unknown_parameter"
     reason = _reason(fault)

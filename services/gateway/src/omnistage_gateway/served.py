@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from omnistage.config import ModelsFile, ModelSpec
 from omnistage.contracts import AudioDelta, TextDelta, Work
 from omnistage.errors import InvalidRequest, NotFound
+from omnistage_gateway.dispatch.fleet_table import EngineView
 from omnistage_gateway.schemas.base import Voice, voice_name
 
 
@@ -46,8 +48,44 @@ def talker_engine(spec: ModelSpec) -> str:
     return next(spec.nodes[node.name] for node in spec.graph.stages() if node.service == "talker")
 
 
-def engine_voice(served: Served, asked: Voice | None, param: str) -> str:
+def voices_of(spec: ModelSpec, view: EngineView) -> dict[str, str]:
+    """Name that clients use -> the engine's own voice: those of the models file, else those that the engine announces.
+
+    Engines whose voices are described or cloned announce a voice without a name, which is none of these.
+    """
+    if spec.voices:
+        return dict(spec.voices)
+    named = not view.speech.tasks or "custom_voice" in view.speech.tasks
+    return {name: name for name in view.voices} if named else {}
+
+
+def find_voice(voices: Mapping[str, str], asked: str) -> str | None:
+    """The engine's own voice behind a name, in whatever case where that is not ambiguous; None if there is none."""
+    if asked in voices:
+        return voices[asked]
+    alike = {own for name, own in voices.items() if name.casefold() == asked.casefold()}
+    return alike.pop() if len(alike) == 1 else None
+
+
+def spoken_voice(served: Served, view: EngineView, asked: Voice | None) -> str:
+    """The engine's own voice for a speech request that clones and describes none.
+
+    Raises:
+        InvalidRequest: as `engine_voice`.
+    """
+    voices = voices_of(served.spec, view)
+    if asked is None and served.spec.default_voice is None and not served.spec.voices and view.voices:
+        return view.voices[0]
+    if asked is not None and not voices and voice_name(asked) in view.voices:
+        return voice_name(asked)
+    return engine_voice(served, asked, "voice", voices)
+
+
+def engine_voice(served: Served, asked: Voice | None, param: str, voices: Mapping[str, str] | None = None) -> str:
     """The engine's own name of a voice.
+
+    Args:
+        voices: those there are; those of the models file if None.
 
     Raises:
         InvalidRequest: the model has no such voice (the message lists those it has), or none was asked for and the
@@ -56,14 +94,15 @@ def engine_voice(served: Served, asked: Voice | None, param: str) -> str:
     name = served.spec.default_voice if asked is None else voice_name(asked)
     if name is None:
         raise InvalidRequest(f"Missing required parameter: '{param}'.", code="missing_required_parameter", param=param)
-    try:
-        return served.spec.voices[name]
-    except KeyError:
-        known = ", ".join(served.spec.voices)
+    known = served.spec.voices if voices is None else voices
+    own = find_voice(known, name)
+    if own is None:
         raise InvalidRequest(
-            f"Invalid value for '{param}': model '{served.key}' has no voice {name[:100]!r}. Its voices: {known}.",
+            f"Invalid value for '{param}': model '{served.key}' has no voice {name[:100]!r}. "
+            f"Its voices: {', '.join(known) or 'those that you bring along'}.",
             param=param,
-        ) from None
+        )
+    return own
 
 
 def modalities(spec: ModelSpec) -> list[str]:

@@ -13,6 +13,7 @@ from omnistage.config.settings import Names
 from omnistage.errors import ConfigError
 from omnistage_gateway.fetching import FetchPolicy
 from omnistage_gateway.fetching.policy import SCHEMES
+from omnistage_gateway.voices import VoiceLimits
 
 
 def _known_schemes(schemes: tuple[str, ...]) -> tuple[str, ...]:
@@ -44,6 +45,7 @@ class Settings(ServiceSettings):
         fetch_mb: largest content of a URL in MiB.
         fetch_s: time for loading a URL.
         fetch_redirects: how often a URL's server may send on to another.
+        voices_per_key: voices that an API key may keep, and consents.
     """
 
     host: str = "127.0.0.1"
@@ -52,7 +54,7 @@ class Settings(ServiceSettings):
     api_keys: SecretStr | None = None
     api_keys_file: Path | None = None
     cors_origins: Names = ()
-    body_mb: int = Field(4, ge=1, le=1024)
+    body_mb: int = Field(16, ge=1, le=1024)
     max_waiting: int = Field(1024, ge=0)
     max_waiting_per_key: int = Field(512, ge=0)
     max_wait_s: float = Field(30.0, ge=0)
@@ -64,6 +66,7 @@ class Settings(ServiceSettings):
     fetch_mb: int = Field(25, ge=1, le=1024)
     fetch_s: float = Field(30.0, gt=0)
     fetch_redirects: int = Field(3, ge=0, le=20)
+    voices_per_key: int = Field(100, ge=0, le=10_000)
 
     def fetch_policy(self) -> FetchPolicy:
         """The rules for URLs that clients name."""
@@ -75,6 +78,10 @@ class Settings(ServiceSettings):
             total_s=self.fetch_s,
             max_redirects=self.fetch_redirects,
         )
+
+    def voice_limits(self) -> VoiceLimits:
+        """How much clients may leave here."""
+        return VoiceLimits(voices=self.voices_per_key, consents=self.voices_per_key)
 
     def keys(self) -> dict[str, str]:
         """Name -> key, of both sources.

@@ -11,7 +11,7 @@ from omnistage_gateway.audio import PooledTranscoder, Transcoder, early_cut
 from omnistage_gateway.context import Gateway
 from omnistage_gateway.dispatch.interface import AudioPiece
 from omnistage_gateway.playback import Playback
-from omnistage_gateway.translate import SpeechJob
+from omnistage_gateway.translate import SpeechJob, with_reference
 from omnistage_gateway.usage import speech_usage
 
 
@@ -96,6 +96,8 @@ async def speak(gateway: Gateway, job: SpeechJob, request_id: str, sender: Sende
     Raises:
         OmnistageError: it failed; if nothing was sent yet, the status is still open.
     """
+    if job.source is not None:
+        job = with_reference(job, await gateway.cloning.reference(job.source, job.plan, request_id))
     sink: _Sink = (_Events if job.events else _Whole if job.whole else _Bytes)(sender, job)
     transcoder = Transcoder(job.audio_format, rate_hz=job.rate_hz, tempo=job.tempo, whole=job.whole)
     async with gateway.encoders.using(transcoder) as encoder:

@@ -4,24 +4,38 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import msgspec
 
-from omnistage.contracts import ChatMessage, GenerateText, Sampling, SpeakText, SpeechOptions, encode
+from omnistage.contracts import (
+    ChatMessage,
+    GenerateText,
+    Sampling,
+    SpeakText,
+    SpeechOptions,
+    VoiceReference,
+    encode,
+)
 from omnistage.errors import InvalidRequest
 from omnistage.pipelines import Pipeline
 from omnistage.pipelines.catalogue import TEXT
 from omnistage.transport import MAX_BODY_BYTES
 from omnistage_gateway.audio import FORMATS, AudioFormat
+from omnistage_gateway.dispatch.fleet_table import EngineView
 from omnistage_gateway.dispatch.interface import Plan
 from omnistage_gateway.problems import UNSUPPORTED
 from omnistage_gateway.schemas.chat import ChatRequest
 from omnistage_gateway.schemas.speech import SpeechRequest
-from omnistage_gateway.served import Served, engine_voice, entry_work, makes_audio
+from omnistage_gateway.served import Served, engine_voice, entry_work, makes_audio, spoken_voice
+from omnistage_gateway.speech_extras import VoiceSource, check_extras, extra_options, voice_source
+from omnistage_gateway.voices import StoredVoice
 
 SEED_BITS = 63
+UNNAMED_VOICE = "default"
+"""A voice that its name does not make, for engines that announce none."""
+
 _SMALLEST_TOP_P = 1e-9
 _REQUEST_ID_CHARS = 64
 """The longest that a subject can hold."""
@@ -36,8 +50,9 @@ class SpeechJob:
         audio_format: of the answer.
         tempo: stretch that the gateway adds to what the voice does natively.
         rate_hz: asked for, or None.
+        speech, text: what the talker is asked for.
+        source: what the voice is cloned from; None for a voice of the model's own.
         events, whole: how the answer is sent: server-sent events, or one piece; else a stream of bytes.
-        input_chars: length of the text in characters.
     """
 
     plan: Plan
@@ -46,13 +61,21 @@ class SpeechJob:
     rate_hz: int | None
     events: bool
     whole: bool
-    input_chars: int
+    speech: SpeechOptions
+    text: str
+    source: VoiceSource | None = None
+
+    @property
+    def input_chars(self) -> int:
+        """Length of the text in characters."""
+        return len(self.text)
 
 
 def speech_job(
     request: SpeechRequest,
     served: Served,
-    facts: Mapping[str, float],
+    view: EngineView,
+    stored: StoredVoice | None = None,
     *,
     seed: int,
     tenant: str,
@@ -62,7 +85,8 @@ def speech_job(
     """Check a speech request against its model.
 
     Args:
-        facts: what the talker's engine announces; "speed_min" and "speed_max" bound what the voice does natively.
+        view: what the talker's engine announces; "speed_min" and "speed_max" bound what the voice does natively.
+        stored: the kept voice that the request names, if it names one.
         seed: used if the request has none.
         deadline_s: the client's own, if it has one; the model's setting is the ceiling.
         retry_key: see `Plan`.
@@ -72,12 +96,15 @@ def speech_job(
     """
     spec = served.spec
     _check_speech(request, served)
-    native = min(max(request.speed, facts.get("speed_min", 1.0)), facts.get("speed_max", 1.0))
-    speech = SpeechOptions(
-        voice=engine_voice(served, request.voice, "voice"),
+    check_extras(request, served, view.speech)
+    source = voice_source(request, served, view.speech, stored)
+    own = spoken_voice(served, view, request.voice) if source is None and stored is None else None
+    native = min(max(request.speed, view.facts.get("speed_min", 1.0)), view.facts.get("speed_max", 1.0))
+    speech = msgspec.structs.replace(
+        extra_options(request, view.speech, stored),
+        voice=own or next(iter(view.voices), UNNAMED_VOICE),
         speed=native,
         seed=as_seed(seed if request.seed is None else request.seed),
-        instructions=request.instructions or None,
     )
     build = partial(_speak, spec.graph.name, speech, request.input)
     plan = _plan(served, spec.graph, build, tenant, deadline_s, retry_key, streamed=request.stream)
@@ -89,8 +116,22 @@ def speech_job(
         rate_hz=request.sample_rate,
         events=request.stream_format == "sse",
         whole=not request.stream,
-        input_chars=len(request.input),
+        speech=speech,
+        text=request.input,
+        source=source,
     )
+
+
+def with_reference(job: SpeechJob, reference: VoiceReference) -> SpeechJob:
+    """The same with what its voice is cloned from.
+
+    Raises:
+        InvalidRequest: all of it together is too large.
+    """
+    speech = msgspec.structs.replace(job.speech, reference=reference)
+    plan = replace(job.plan, build=partial(_speak, job.plan.pipeline.name, speech, job.text))
+    _check_size(plan, "input")
+    return replace(job, plan=plan, speech=speech, source=None)
 
 
 def _check_speech(request: SpeechRequest, served: Served) -> None:
@@ -118,12 +159,6 @@ def _check_speech(request: SpeechRequest, served: Served) -> None:
             "lower rates are for opus, flac, wav and pcm.",
             code=UNSUPPORTED,
             param="sample_rate",
-        )
-    if request.instructions and "instructions" not in spec.accepts:
-        raise InvalidRequest(
-            f"Invalid value for 'instructions': model '{served.key}' cannot follow instructions.",
-            code=UNSUPPORTED,
-            param="instructions",
         )
     if request.stream_format == "sse" and not request.stream:
         raise InvalidRequest("Invalid value for 'stream': stream_format 'sse' is a stream.", param="stream")

@@ -72,8 +72,9 @@ SPEECH_ROWS: list[tuple[dict[str, Any], int, str | None, str]] = [
     ({"response_format": "aac", "sample_rate": 8000}, 400, "sample_rate", UNSUPPORTED),
     ({"sample_rate": 12345}, 400, "sample_rate", VALUE),
     ({"sample_rate": "24000"}, 400, "sample_rate", VALUE),
-    ({"language": "en"}, 400, "language", UNKNOWN),
-    ({"temperature": 1}, 400, "temperature", UNKNOWN),
+    ({"language": "en"}, 400, "language", UNSUPPORTED),
+    ({"temperature": 1}, 400, "temperature", UNSUPPORTED),
+    ({"pitch": 1}, 400, "pitch", UNKNOWN),
 ]
 
 CHAT_ROWS: list[tuple[dict[str, Any], int, str | None, str]] = [
@@ -200,7 +201,7 @@ RAW_ROWS: list[tuple[bytes, str, int, str]] = [
     (b"model=a", "application/x-www-form-urlencoded", 415, "unsupported_media_type"),
     (b'{"model": "a"}', "text/plain", 415, "unsupported_media_type"),
     (b'{"model": "a"}', "", 415, "unsupported_media_type"),
-    (b" " * (4 * 1024 * 1024 + 1), "application/json", 413, "payload_too_large"),
+    (b" " * (16 * 1024 * 1024 + 1), "application/json", 413, "payload_too_large"),
 ]
 
 

@@ -6,9 +6,11 @@ from fastapi import APIRouter, HTTPException, Request
 
 from omnistage.errors import Unavailable
 from omnistage_gateway.context import Gateway, gateway_of
+from omnistage_gateway.dispatch.fleet_table import EngineView
 from omnistage_gateway.openapi import ERRORS
 from omnistage_gateway.schemas.models import ModelCard, ModelList
-from omnistage_gateway.served import Served, find_model, modalities
+from omnistage_gateway.served import Served, find_model, makes_audio, modalities, talker_engine, voices_of
+from omnistage_gateway.speech_extras import honoured
 
 router = APIRouter(tags=["models"], responses=ERRORS)
 
@@ -35,6 +37,7 @@ async def retrieve_model(request: Request, model: str) -> ModelCard:
 
 def _card(gateway: Gateway, served: Served) -> ModelCard:
     spec = served.spec
+    view = gateway.dispatcher.engine(talker_engine(spec)) if makes_audio(spec) else EngineView()
     return ModelCard(
         id=served.key,
         created=gateway.created,
@@ -42,5 +45,6 @@ def _card(gateway: Gateway, served: Served) -> ModelCard:
         description=spec.description,
         aliases=list(spec.aliases),
         modalities=modalities(spec),
-        voices=list(spec.voices),
+        voices=list(voices_of(spec, view)),
+        accepts=list(honoured(served, view.speech)) if makes_audio(spec) else [],
     )

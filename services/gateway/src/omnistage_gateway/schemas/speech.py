@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -26,6 +26,21 @@ class SpeechRequest(Shape):
         seed: local extra. Equal requests with equal seeds give equal bytes; without one it is random.
         sample_rate: local extra, in Hz. Opus carries 11025, 22050, 32000 and 44100 at the next of its own rates; mp3
             and aac are made from 22050 on.
+
+    The others are extras too, each for models that honour it (GET /v1/models says which do):
+
+    Attributes:
+        task_type: what makes the voice: a name, a description (`instructions`) or a recording.
+        language: BCP-47 tag or the model's own name of it; "Auto" or nothing lets the model find out.
+        ref_audio: a recording of the voice, 1 to 30 s: https: or data: URL, or base64.
+        ref_text: what the recording says.
+        x_vector_only_mode: take only the timbre of the recording.
+        speaker_embedding: the timbre itself, instead of a recording.
+        max_new_tokens: ceiling of frames.
+        initial_codec_chunk_frames: frames that the first sound is made of.
+        non_streaming_mode: read the whole text before the first frame.
+        temperature, top_k, top_p, repetition_penalty: sampling; a temperature or top_k of 0 is greedy, or off.
+        subtalker_temperature, subtalker_top_k, subtalker_top_p: the same for all codes of a frame but the first.
     """
 
     model: str
@@ -38,3 +53,24 @@ class SpeechRequest(Shape):
     stream: bool = True
     seed: int | None = Field(None, ge=-(2**63), lt=2**63)
     sample_rate: SampleRate | None = None
+    task_type: Literal["CustomVoice", "VoiceDesign", "Base"] | None = None
+    language: str | None = Field(None, min_length=1, max_length=64)
+    ref_audio: str | Annotated[list[str], Field(min_length=1, max_length=1)] | None = None
+    ref_text: str | None = Field(None, max_length=4096)
+    x_vector_only_mode: bool | None = None
+    speaker_embedding: Annotated[list[float], Field(min_length=1, max_length=8192)] | None = None
+    max_new_tokens: int | None = Field(None, ge=1, le=8192)
+    initial_codec_chunk_frames: int | None = Field(None, ge=0, le=1024)
+    non_streaming_mode: bool | None = None
+    temperature: float | None = Field(None, ge=0, le=10)
+    top_k: int | None = Field(None, ge=0, lt=2**31)
+    top_p: float | None = Field(None, gt=0, le=1)
+    repetition_penalty: float | None = Field(None, gt=0, le=10)
+    subtalker_temperature: float | None = Field(None, ge=0, le=10)
+    subtalker_top_k: int | None = Field(None, ge=0, lt=2**31)
+    subtalker_top_p: float | None = Field(None, gt=0, le=1)
+
+    @property
+    def recording(self) -> str | None:
+        """`ref_audio` in its simple form."""
+        return self.ref_audio[0] if isinstance(self.ref_audio, list) else self.ref_audio

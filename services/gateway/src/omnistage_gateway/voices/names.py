@@ -66,7 +66,8 @@ def tenant_token(tenant: str) -> str:
 def voice_id(tenant: str, name: str) -> str:
     """The id of a tenant's voice of that name, in whatever case: one name, one id, so that a name is taken once."""
     folded = unicodedata.normalize("NFC", name).casefold()
-    return VOICE + hashlib.blake2b(f"{tenant}\0{folded}".encode(), digest_size=_DIGITS // 2).hexdigest()
+    owned = f"{tenant}\0{folded}".encode("utf-8", "surrogatepass")
+    return VOICE + hashlib.blake2b(owned, digest_size=_DIGITS // 2).hexdigest()
 
 
 def new_consent_id() -> str:
