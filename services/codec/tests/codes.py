@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from omnistage_codec.models import ModelOptions
 from omnistage_codec.models.base import Samples
+from omnistage_codec.models.qwen3.stream import StreamedWave
 from omnistage_codec.models.qwen3_tts import Qwen3TTSWave, load
 
 Codes = NDArray[np.int32]
@@ -27,12 +28,12 @@ def make_codes(frames: int, seed: int = 0) -> Codes:
     return np.random.default_rng(seed).integers(0, 2048, (frames, 16)).astype(np.int32)
 
 
-def decode_whole(wave: Qwen3TTSWave, codes: Codes, context: Codes | None = None) -> Samples:
+def decode_whole(wave: StreamedWave, codes: Codes, context: Codes | None = None) -> Samples:
     state = wave.new_state(seed=0, voice="", context=context)
     return wave.decode(state, codes, segment=0, segment_frame=0, segment_end=True)
 
 
-def decode_in_steps(wave: Qwen3TTSWave, codes: Codes, sizes: Iterable[int]) -> Samples:
+def decode_in_steps(wave: StreamedWave, codes: Codes, sizes: Iterable[int]) -> Samples:
     """In steps of these sizes, repeated as often as it takes."""
     state, start, parts = wave.new_state(seed=0, voice=""), 0, []
     for size in itertools.cycle(sizes):

@@ -11,7 +11,10 @@ import pytest
 from numpy.typing import NDArray
 from services.codec.tests.codes import load_wave
 
+from omnistage_codec.models import ModelOptions
 from omnistage_codec.models.hibari import layout
+from omnistage_codec.models.qwen3_omni import Qwen3OmniWave
+from omnistage_codec.models.qwen3_omni import load as load_omni
 from omnistage_codec.models.qwen3_tts import Qwen3TTSWave
 
 MakeFrames = Callable[..., NDArray[np.float32]]
@@ -42,6 +45,18 @@ def _golden() -> Path:
     folder = Path(named) if named else beside if beside.is_dir() else Path(__file__).parent / "fixtures"
     assert (folder / "qwen3_tts" / "fixtures").is_dir(), f"{folder} holds no golden fixtures"
     return folder.resolve() / "qwen3_tts"
+
+
+@pytest.fixture(scope="session", name="golden_omni")
+def _golden_omni(golden: Path) -> Path:
+    """The same of Qwen3-Omni."""
+    return golden.parent / "qwen3_omni"
+
+
+@pytest.fixture(scope="session", name="omni_wave")
+def _omni_wave(golden_omni: Path) -> Qwen3OmniWave:
+    """The tiny code2wav."""
+    return load_omni(ModelOptions(checkpoint=golden_omni / "model"))
 
 
 @pytest.fixture(scope="session", name="wave")

@@ -14,8 +14,8 @@ from services.codec.tests.codes import decode_whole, load_wave, make_codes
 
 from omnistage.errors import ConfigError
 from omnistage_codec.models import ModelOptions, load_models
+from omnistage_codec.models.qwen3.weights import read_tensors
 from omnistage_codec.models.qwen3_tts.loading import fingerprint
-from omnistage_codec.models.qwen3_tts.weights import read_tensors
 
 
 @pytest.fixture(name="checkpoint")

@@ -15,13 +15,13 @@ from safetensors.numpy import load_file, save_file
 from services.codec.tests.codes import decode_whole, make_codes
 
 from omnistage.parity import Tolerance
+from omnistage_codec.models.qwen3.stream import Point, StreamState
+from omnistage_codec.models.qwen3.weights import Placement
 from omnistage_codec.models.qwen3_tts import Qwen3TTSWave
 from omnistage_codec.models.qwen3_tts.config import read_speaker_config, read_tokenizer_config
 from omnistage_codec.models.qwen3_tts.encoder import Clips
 from omnistage_codec.models.qwen3_tts.loading import load_decoder, load_encoder, load_speaker
-from omnistage_codec.models.qwen3_tts.model import Point, StreamState
 from omnistage_codec.models.qwen3_tts.parity import check
-from omnistage_codec.models.qwen3_tts.weights import Placement
 
 CLEARLY = 100.0
 """A wrong computation is off by this many tolerances."""

@@ -13,10 +13,10 @@ from services.codec.tests.codes import Codes, decode_in_steps, decode_whole, loa
 
 from omnistage.errors import OmnistageError, StageFailed
 from omnistage_codec.models.base import BatchWaveModel, Samples, Step
+from omnistage_codec.models.qwen3.history import History
+from omnistage_codec.models.qwen3.transformer import Attention, AttentionShape, view
 from omnistage_codec.models.qwen3_tts import Qwen3TTSWave, StreamState
 from omnistage_codec.models.qwen3_tts.decoder import Decoder
-from omnistage_codec.models.qwen3_tts.history import History
-from omnistage_codec.models.qwen3_tts.transformer import Attention, AttentionShape, view
 
 ALLOWED = 1e-4
 FRAME = 1920
@@ -192,6 +192,7 @@ def test_fewer_frames_of_memory_would_be_heard(golden: Path) -> None:
     codes = make_codes(60)
     forgetful = load_wave(golden / "custom_voice")
     network = forgetful._decoder
+    assert isinstance(network, Decoder)
     assert network.voice_memory_frames == 11
     forgetful._decoder = replace(network, voice_memory_frames=2)
     difference = _silently(forgetful, codes, 40, (60,)) - decode_whole(forgetful, codes)
@@ -284,6 +285,7 @@ def test_a_failure_of_the_network_leaves_states_as_they_were(
     states, codes = [wave.new_state(seed=0, voice="") for _ in range(2)], make_codes(4)
     steps = [_step(state, codes) for state in states]
     network = wave._decoder
+    assert isinstance(network, Decoder)
 
     def fail(*_: object) -> None:
         raise RuntimeError("out of memory")

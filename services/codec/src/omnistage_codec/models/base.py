@@ -31,8 +31,10 @@ class WaveFacts:
         frame_dtype: numpy's name of the frames' element type.
         frame_rate_hz: frames per second of sound.
         sample_rate_hz: samples per second.
-        samples_per_frame: every segment of n frames gives exactly n times this many samples.
+        samples_per_frame: every segment of n frames gives exactly n times this many samples, less `lag_samples`.
         lookahead_frames: how many frames the samples lag behind the frames until a segment ends.
+        lag_samples: by how much the samples lag behind the frames for good, since what the last frame leaves open is
+            never made; less than a frame.
     """
 
     family: str
@@ -43,6 +45,7 @@ class WaveFacts:
     sample_rate_hz: int
     samples_per_frame: int
     lookahead_frames: int
+    lag_samples: int = 0
 
 
 class WaveModel(Protocol[StateT]):

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from omnistage_codec.models.qwen3.history import History
+from omnistage_codec.models.qwen3.transformer import AttentionShape, Layer, take_plain_layer, view
+from omnistage_codec.models.qwen3.weights import Weights
 from omnistage_codec.models.qwen3_tts.config import EncoderConfig, TokenizerConfig
-from omnistage_codec.models.qwen3_tts.history import History
 from omnistage_codec.models.qwen3_tts.quantizer import CodebookSearch
-from omnistage_codec.models.qwen3_tts.transformer import AttentionShape, Layer, take_plain_layer, view
-from omnistage_codec.models.qwen3_tts.weights import Weights
 
 _DOWNSAMPLING = 2
 

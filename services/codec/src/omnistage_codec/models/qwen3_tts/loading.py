@@ -10,6 +10,8 @@ from torch import Tensor
 
 from omnistage.errors import ConfigError
 from omnistage_codec.models import ModelOptions
+from omnistage_codec.models.qwen3.placement import make_placement, needed_checkpoint
+from omnistage_codec.models.qwen3.weights import Placement, Weights, read_tensors
 from omnistage_codec.models.qwen3_tts.config import (
     TOKENIZER_FOLDER,
     TokenizerConfig,
@@ -22,9 +24,8 @@ from omnistage_codec.models.qwen3_tts.mel import LogMel
 from omnistage_codec.models.qwen3_tts.model import Qwen3TTSWave
 from omnistage_codec.models.qwen3_tts.references import Qwen3TTSReferences
 from omnistage_codec.models.qwen3_tts.speaker import SpeakerEncoder
-from omnistage_codec.models.qwen3_tts.weights import Placement, Weights, read_tensors
 
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+_FAMILY = "qwen3_tts"
 
 
 def load(options: ModelOptions) -> tuple[Qwen3TTSWave, Qwen3TTSReferences | None]:
@@ -33,7 +34,7 @@ def load(options: ModelOptions) -> tuple[Qwen3TTSWave, Qwen3TTSReferences | None
     Raises:
         ConfigError: no checkpoint, one of another model, missing or unexplained weights, an unknown dtype or device.
     """
-    checkpoint, placement = _checkpoint(options), _placement(options)
+    checkpoint, placement = needed_checkpoint(options, _FAMILY), make_placement(options)
     config = read_tokenizer_config(checkpoint)
     wave = Qwen3TTSWave(
         load_decoder(checkpoint, config, placement),
@@ -51,7 +52,7 @@ def load(options: ModelOptions) -> tuple[Qwen3TTSWave, Qwen3TTSReferences | None
 
 def load_references(options: ModelOptions) -> Qwen3TTSReferences:
     """The encoders: of waveforms, and of speakers where the checkpoint has one. Raises as `load`."""
-    checkpoint, placement = _checkpoint(options), _placement(options)
+    checkpoint, placement = needed_checkpoint(options, _FAMILY), make_placement(options)
     config = read_tokenizer_config(checkpoint)
     encoder, encoder_print = load_encoder(checkpoint, config, placement)
     found = load_speaker(checkpoint, placement)
@@ -104,24 +105,3 @@ def fingerprint(tensors: dict[str, Tensor]) -> str:
         digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
         digest.update(tensor.contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()
-
-
-def _checkpoint(options: ModelOptions) -> Path:
-    if options.checkpoint is None:
-        raise ConfigError("a qwen3_tts codec engine needs a checkpoint")
-    return options.checkpoint
-
-
-def _placement(options: ModelOptions) -> Placement:
-    dtype = _DTYPES.get(options.dtype)
-    if dtype is None:
-        raise ConfigError(f"dtype {options.dtype!r} is not one of {', '.join(_DTYPES)}")
-    try:
-        torch.empty(0, device=options.device)
-    except (RuntimeError, AssertionError) as error:
-        raise ConfigError(f"device {options.device!r} cannot be used: {error}") from error
-    if dtype == torch.float32:
-        # Who asks for float32 asks for the reference's numbers; TF32 keeps ten bits of the mantissa.
-        torch.backends.cudnn.allow_tf32 = False
-        torch.backends.cuda.matmul.allow_tf32 = False
-    return Placement(device=options.device, dtype=dtype)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from omnistage_codec.models.qwen3_tts.weights import Weights
+from omnistage_codec.models.qwen3.weights import Weights
 
 _SMALLEST_USAGE = 1e-5
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from omnistage_codec.models.qwen3.weights import Weights
 from omnistage_codec.models.qwen3_tts.config import SpeakerConfig
-from omnistage_codec.models.qwen3_tts.weights import Weights
 
 _SMALLEST_VARIANCE = 1e-12
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from omnistage_codec.models.qwen3_tts.history import History
-from omnistage_codec.models.qwen3_tts.weights import Weights
+from omnistage_codec.models.qwen3.history import History
+from omnistage_codec.models.qwen3.weights import Weights
 
 
 class Branch(Protocol):
@@ -215,3 +215,29 @@ def take_plain_layer(weights: Weights, shape: AttentionShape, inner: int, eps: f
         perceptron=Perceptron.take(weights.below("mlp"), shape.width, inner),
         perceptron_scale=weights.take("mlp_layer_scale.scale", shape.width),
     )
+
+
+@dataclass(frozen=True)
+class WindowedLayers:
+    """Gated layers and a norm: the decoders' transformer over frames."""
+
+    shape: AttentionShape
+    layers: tuple[Layer, ...]
+    norm: RmsNorm
+
+    @staticmethod
+    def take(weights: Weights, shape: AttentionShape, count: int, inner: int, eps: float) -> WindowedLayers:
+        return WindowedLayers(
+            shape=shape,
+            layers=tuple(
+                take_gated_layer(weights.below(f"layers.{index}"), shape, inner, eps) for index in range(count)
+            ),
+            norm=RmsNorm(weights.take("norm.weight", shape.width), eps),
+        )
+
+    def __call__(self, x: Tensor, first_positions: Tensor, history: History) -> Tensor:
+        """[batch, time, width], rows' first columns at the given positions ([batch] int64)."""
+        here = view(self.shape, first_positions, x.shape[1], x.dtype)
+        for layer in self.layers:
+            x = layer(x, here, history)
+        return self.norm(x)

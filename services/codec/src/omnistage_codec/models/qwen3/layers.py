@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from omnistage_codec.models.qwen3_tts.history import History
-from omnistage_codec.models.qwen3_tts.weights import Weights
+from omnistage_codec.models.qwen3.history import History
+from omnistage_codec.models.qwen3.weights import Weights
 
 _SMALLEST_BETA = 1e-9
 _NORM_EPS = 1e-6
