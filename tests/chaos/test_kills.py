@@ -55,7 +55,7 @@ async def _disturb(system: System, kills_per_stage: int, at_once: int, seed: int
 @pytest.mark.timeout(600)
 async def test_streams_survive_the_death_of_any_stage(roomy: System) -> None:
     chaos = await _disturb(roomy, kills_per_stage=4, at_once=6, seed=11)
-    print(summary(chaos))
+    print(summary(chaos), *chaos.wrong(), sep="\n")
     assert chaos.wrong() == []
 
 
@@ -63,6 +63,6 @@ async def test_streams_survive_the_death_of_any_stage(roomy: System) -> None:
 @pytest.mark.timeout(3600)
 async def test_streams_survive_a_hundred_deaths(roomy: System, root: Path) -> None:
     chaos = await _disturb(roomy, kills_per_stage=34, at_once=20, seed=12)
-    print(summary(chaos))
+    print(summary(chaos), *chaos.wrong(), sep="\n")
     write(chaos, root / "benchmarks" / "results" / "chaos.csv")
     assert chaos.wrong() == []

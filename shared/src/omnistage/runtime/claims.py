@@ -36,15 +36,27 @@ class ClaimBook:
 async def hand_back(bus: Bus, instance: str) -> int:
     """Give back what a dead instance held, so that others have it at once; returns how many claims.
 
-    Idempotent. A claim that was over already is given back in vain, which harms nobody: its item is gone.
+    Idempotent. A claim that was over already is given back in vain, which harms nobody: its item is gone. One that
+    another instance has taken since is left to that: the broker would take it away from there.
     """
     bucket = await bus.key_value(CLAIMS_BUCKET, ttl_s=CLAIM_TTL_S)
-    keys = [key for key in await bucket.keys() if key.startswith(f"{instance}.")]
-    for key in keys:
+    keys = await bucket.keys()
+    given = 0
+    for key in [key for key in keys if key.startswith(f"{instance}.")]:
         entry = await bucket.get(key)
-        if entry is not None:
+        if entry is None:
+            continue
+        others = [other for other in keys if other != key and _work_of(other) == _work_of(key)]
+        later = [found for other in others if (found := await bucket.get(other)) is not None and found[1] > entry[1]]
+        if not later:
             await bus.give_back(entry[0].decode())
-            await bucket.delete(key)
-    if keys:
-        _log.info("claims handed back", dead=instance, claims=len(keys))
-    return len(keys)
+            given += 1
+        await bucket.delete(key)
+    if given:
+        _log.info("claims handed back", dead=instance, claims=given)
+    return given
+
+
+def _work_of(key: str) -> str:
+    """Request and engine of an entry."""
+    return key.partition(".")[2]

@@ -64,5 +64,12 @@ class Holdings:
         """Keep it no more. Idempotent."""
         self._held.pop(id(held), None)
 
+    def at_work(self, request_id: str, node: str) -> Held | None:
+        """The claim for a node whose handler runs and is to go on, if there is one."""
+        for held in self.of_request(request_id):
+            if held.work.node == node and held.task is not None and not (held.over or held.given_up):
+                return held
+        return None
+
     def of_request(self, request_id: str) -> list[Held]:
         return [held for held in self._held.values() if held.work.request_id == request_id]

@@ -209,11 +209,22 @@ class Worker:
             hosted.slots.cancel_reservation()
             await self._bury(hosted.key, claim, str(error))
             return
+        running = self._holdings.at_work(work.request_id, work.node)
+        if running is not None:
+            # Delivered again though its holder, ourselves, lives: nothing has to be taken over.
+            hosted.slots.cancel_reservation()
+            running.claim = claim
+            self._note(running)
+            return
         held = Held(claim=claim, work=work, meta=meta, hosted=hosted, edges_out=edges)
         self._telemetry.queue_wait(hosted.key, claim.message.headers)
-        if self._claims is not None:
-            held.note = self._notes.spawn(self._claims.enter(work.request_id, hosted.key, claim))
+        self._note(held)
         await self._run(held)
+
+    def _note(self, held: Held) -> None:
+        if self._claims is not None:
+            entering = self._claims.enter(held.work.request_id, held.hosted.key, held.claim)
+            held.note = self._notes.spawn(entering)
 
     def _wait_for_others(self, hosted: HostedEngine, claim: Claim) -> float:
         """For how long an item is to be left to others; 0 if it is ours."""
