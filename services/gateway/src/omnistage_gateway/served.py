@@ -12,6 +12,9 @@ from omnistage.errors import InvalidRequest, NotFound
 from omnistage_gateway.dispatch.fleet_table import EngineView
 from omnistage_gateway.schemas.base import Voice, voice_name
 
+UNNAMED_VOICE = "default"
+"""What clients that must name a voice say where another field makes it, and what engines announce then."""
+
 
 @dataclass(frozen=True)
 class Served:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from omnistage.contracts import SpeechAbilities, SpeechOptions, SpeechSampling, SpeechTask
 from omnistage.errors import InvalidRequest
 from omnistage_gateway.problems import UNSUPPORTED, missing
+from omnistage_gateway.schemas.base import voice_name
 from omnistage_gateway.schemas.speech import SpeechRequest
-from omnistage_gateway.served import Served
+from omnistage_gateway.served import UNNAMED_VOICE, Served
 from omnistage_gateway.voices import StoredVoice
 
 TASKS: dict[str, SpeechTask] = {"CustomVoice": "custom_voice", "VoiceDesign": "voice_design", "Base": "base"}
@@ -108,6 +109,8 @@ def voice_source(
     if not cloned:
         _check_not_cloned(request, speech)
         return None
+    if stored is None and _named(request):
+        raise _wrong("voice", f"the voice is that of the recording; leave it out or say '{UNNAMED_VOICE}'")
     if task_of(request, speech) not in ("base", None):
         raise _wrong("task_type", "only 'Base' clones voices; leave it out")
     if stored is not None:
@@ -143,8 +146,13 @@ def _check_not_cloned(request: SpeechRequest, speech: SpeechAbilities) -> None:
     for name in ("ref_text", "x_vector_only_mode"):
         if getattr(request, name):
             raise _wrong(name, "it belongs to ref_audio or a voice that was uploaded")
-    if task_of(request, speech) == "base":
+    if task_of(request, speech) == "base" and not _named(request):
         raise missing("ref_audio", "or speaker_embedding, or a voice that was uploaded")
+
+
+def _named(request: SpeechRequest) -> bool:
+    """Whether the request names a voice."""
+    return request.voice is not None and voice_name(request.voice) != UNNAMED_VOICE
 
 
 def _text(request: SpeechRequest, kept: str, *, recorded: bool) -> str:

@@ -28,14 +28,11 @@ from omnistage_gateway.dispatch.interface import Plan
 from omnistage_gateway.problems import UNSUPPORTED
 from omnistage_gateway.schemas.chat import ChatRequest
 from omnistage_gateway.schemas.speech import SpeechRequest
-from omnistage_gateway.served import Served, engine_voice, entry_work, makes_audio, spoken_voice
+from omnistage_gateway.served import UNNAMED_VOICE, Served, engine_voice, entry_work, makes_audio, spoken_voice
 from omnistage_gateway.speech_extras import VoiceSource, check_extras, extra_options, voice_source
 from omnistage_gateway.voices import StoredVoice
 
 SEED_BITS = 63
-UNNAMED_VOICE = "default"
-"""A voice that its name does not make, for engines that announce none."""
-
 _SMALLEST_TOP_P = 1e-9
 _REQUEST_ID_CHARS = 64
 """The longest that a subject can hold."""

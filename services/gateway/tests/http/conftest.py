@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import socket
+import wave
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -17,18 +19,29 @@ import uvicorn
 from fastapi import FastAPI
 
 from omnistage.config import ModelsFile, ModelSpec, load_models
-from omnistage.contracts import AnyWork, GenerateText, SpeakText, SpeechAbilities, TextDelta, TextDone, TokenLogprob
+from omnistage.contracts import (
+    AnyWork,
+    EncodeReference,
+    GenerateText,
+    SpeakText,
+    SpeechAbilities,
+    TextDelta,
+    TextDone,
+    TokenLogprob,
+)
 from omnistage.errors import OmnistageError
 from omnistage.observability import Metrics
 from omnistage_gateway.app import create_app
 from omnistage_gateway.audio import EncoderPool
 from omnistage_gateway.dispatch.fleet_table import EngineView
-from omnistage_gateway.dispatch.interface import AudioPiece, Event, Plan, Running
+from omnistage_gateway.dispatch.interface import AudioPiece, Event, Plan, Running, VoiceFeatures
 from omnistage_gateway.transcripts import MemoryTranscripts
 
 RATE_HZ = 24_000
 WORDS = ("The", " capital", " of", " France", " is", " Paris", ".")
 SECONDS_PER_CHAR = 0.05
+CODES = np.arange(160, dtype=np.int32).reshape(10, 16)
+EMBEDDING = np.arange(1024, dtype=np.float32) / 1024
 
 Script = Callable[[AnyWork], AsyncIterator[Event]]
 
@@ -66,6 +79,9 @@ async def default_script(work: AnyWork) -> AsyncIterator[Event]:
     if isinstance(work, SpeakText):
         async for piece in spoken(work.text or "", work.speech.speed, work.speech.seed):
             yield piece
+        return
+    if isinstance(work, EncodeReference):
+        yield VoiceFeatures(CODES, EMBEDDING)
         return
     assert isinstance(work, GenerateText)
     for number, word in enumerate(WORDS):
@@ -107,6 +123,7 @@ class FakeDispatcher:
         door: raised instead of admitting.
         line: waited for before admitting.
         works, plans: what was asked for, in order.
+        views: what engines announce; those that are not here announce `speeds` alone.
         completed, left: ids whose events all came, and whose context was left.
     """
 
@@ -122,8 +139,7 @@ class FakeDispatcher:
     active: int = 0
     unready: str = ""
     speeds: dict[str, float] = field(default_factory=dict)
-    voices: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    speech: SpeechAbilities = field(default_factory=SpeechAbilities)
+    views: dict[str, EngineView] = field(default_factory=dict)
 
     @asynccontextmanager
     async def run(self, plan: Plan, request_id: str) -> AsyncIterator[Running]:
@@ -153,7 +169,7 @@ class FakeDispatcher:
         return {key: spec for key, spec in self.models.models.items() if key != self.unready}
 
     def engine(self, key: str) -> EngineView:
-        return EngineView(facts=self.speeds, voices=self.voices.get(key, ()), speech=self.speech)
+        return self.views.get(key, EngineView(facts=self.speeds))
 
     def ready(self) -> tuple[bool, str]:
         return not self.unready, f"{self.unready} is loading" if self.unready else ""
@@ -254,3 +270,63 @@ async def client(url: str) -> AsyncIterator[openai.AsyncOpenAI]:
     """The official SDK."""
     async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as sdk:
         yield sdk
+
+
+ALWAYS = (
+    *("task_type", "language", "non_streaming_mode", "max_new_tokens", "initial_codec_chunk_frames", "temperature"),
+    *("top_k", "top_p", "repetition_penalty", "subtalker_temperature", "subtalker_top_k", "subtalker_top_p"),
+)
+CLONING = ("ref_audio", "ref_text", "x_vector_only_mode", "speaker_embedding")
+ABLE = {
+    "named": (("vivian", "ryan"), ("custom_voice",), (*ALWAYS, "instructions")),
+    "designed": (("default",), ("voice_design",), (*ALWAYS, "instructions")),
+    "cloned": (("default",), ("base",), (*ALWAYS, *CLONING)),
+}
+
+
+def able_models() -> ModelsFile:
+    """The default models, and one for each thing that may make a voice."""
+    data = load_models().model_dump()
+    for name in ABLE:
+        data["engines"][f"{name}-talker"] = {"service": "talker", "engine": "qwen3_tts", "checkpoint": "x"}
+        data["engines"][f"{name}-codec"] = {"service": "codec", "engine": "qwen3_tts", "checkpoint": "x"}
+        nodes = {"talker": f"{name}-talker", "codec": f"{name}-codec"}
+        data["models"][name] = {"pipeline": "speech", "nodes": nodes}
+    return ModelsFile.model_validate(data)
+
+
+@pytest.fixture
+def able(make_stand: Callable[..., Stand]) -> Callable[..., Stand]:
+    """Makes stands whose models clone, design and know voices by name."""
+
+    def make(**options: Any) -> Stand:
+        made = make_stand(models=able_models(), **options)
+        for name, (voices, tasks, accepts) in ABLE.items():
+            speech = SpeechAbilities(tasks=tasks, languages=("en", "zh"), accepts=accepts)
+            made.fake.views[f"{name}-talker"] = EngineView(slots=4, voices=voices, speech=speech)
+        return made
+
+    return make
+
+
+def wav(seconds: float = 2.0, rate_hz: int = RATE_HZ, channels: int = 1) -> bytes:
+    """A tone in a file."""
+    buffer = io.BytesIO()
+    samples = np.rint(np.sin(np.arange(round(seconds * rate_hz)) * 0.05) * 9000).astype("<i2")
+    with wave.open(buffer, "wb") as file:
+        file.setnchannels(channels)
+        file.setsampwidth(2)
+        file.setframerate(rate_hz)
+        file.writeframes(np.repeat(samples, channels).tobytes())
+    return buffer.getvalue()
+
+
+@pytest.fixture
+def make_wav() -> Callable[..., bytes]:
+    return wav
+
+
+@pytest.fixture
+def features() -> tuple[Any, Any]:
+    """What every recording is to the fake encoder: codes and embedding."""
+    return CODES, EMBEDDING

@@ -40,14 +40,7 @@ _ASKS = 3
 
 
 class Plane(Protocol):
-    """What the gateway asks of the tensor plane; `omnistage.tensors.plane.TensorPlane` answers."""
-
-    @property
-    def locality(self) -> str: ...
-
-    async def pack(
-        self, array: NDArray[Any], *, request_id: str, lease_s: float, same_host: bool = True
-    ) -> Payload: ...
+    """What an edge asks of the tensor plane; `omnistage.tensors.plane.TensorPlane` answers."""
 
     async def unpack(self, payload: Payload) -> NDArray[Any]: ...
 

@@ -8,11 +8,13 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import msgspec
+from numpy.typing import NDArray
 
 from omnistage.config import ModelSpec
-from omnistage.contracts import AnyWork, encode, needed_version
+from omnistage.contracts import AnyWork, Payload, encode, needed_version
 from omnistage.errors import Cancelled, InvalidRequest, OmnistageError, Unavailable
 from omnistage.observability import Tracing, describe_error, get_logger, inject, names, setup_tracing
 from omnistage.pipelines import Pipeline
@@ -38,6 +40,16 @@ _SHORTEST_LEASE_S = 1.0
 
 UPGRADE_RETRY_S = 5.0
 """When to come back with a request that some instances are too old for: replacing one takes a few seconds."""
+
+
+class GatewayPlane(Plane, Protocol):
+    """What the dispatcher asks of the tensor plane besides; see `omnistage.tensors.plane.TensorPlane`."""
+
+    locality: str
+
+    async def pack(
+        self, array: NDArray[Any], *, request_id: str, lease_s: float, same_host: bool = True
+    ) -> Payload: ...
 
 
 @dataclass(frozen=True)
@@ -86,7 +98,7 @@ class BusDispatcher:
     def __init__(
         self,
         bus: Bus,
-        plane: Plane,
+        plane: GatewayPlane,
         fleet: Fleet,
         *,
         limits: DispatchLimits | None = None,
