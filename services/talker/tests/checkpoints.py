@@ -11,9 +11,9 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from omnistage.ar.qwen3.weights import Weights
 from omnistage_talker.models.qwen3_tts.config import read_config
 from omnistage_talker.models.qwen3_tts.talker import Talker
-from omnistage_talker.models.qwen3_tts.weights import Weights
 
 FIXTURES = Path(__file__).parent / "fixtures"
 CONFIG_FROM = FIXTURES / "qwen3_tts" / "custom_voice"

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear
+from torch.nn.functional import linear, pad
 
 MIN_ROWS = 4
 """Fewer rows than this take other code paths in the CPU libraries (matrix by vector), which round differently. From
@@ -55,3 +55,18 @@ def make_product(weight: Tensor) -> Product:
     if packable and hasattr(torch.ops.mkldnn, "_reorder_linear_weight"):
         return PackedProduct(weight)
     return DenseProduct(weight)
+
+
+def padded(x: Tensor) -> Tensor:
+    """Zero rows below x ([rows, width]) up to `padded_length`: a row's results then do not depend on the others."""
+    missing = padded_length(x.shape[0]) - x.shape[0]
+    return pad(x, (0, 0, 0, missing)) if missing else x
+
+
+def padded_length(rows: int) -> int:
+    """The next multiple of `MIN_ROWS`, which is what products need.
+
+    A multiple, since elementwise functions on a CPU go by 32 numbers at a time and compute the last few, of the last
+    row, in another way; widths are multiples of 8, so there are no last few.
+    """
+    return max(1, -(-rows // MIN_ROWS)) * MIN_ROWS

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import torch
 
+from omnistage.ar.qwen3.weights import DTYPES, open_weights
 from omnistage.errors import ConfigError
 from omnistage_talker.models.qwen3_tts.config import read_config
 from omnistage_talker.models.qwen3_tts.talker import Talker
-from omnistage_talker.models.qwen3_tts.weights import DTYPES, open_weights
 
 
 def load_talker(folder: Path, *, device: str = "cpu", dtype: str = "float32", length: int | None = None) -> Talker:

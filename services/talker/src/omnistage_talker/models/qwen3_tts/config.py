@@ -2,39 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from omnistage.ar.qwen3.config import DecoderConfig, decoder_config, read_json
 from omnistage.contracts import SpeechTask
 from omnistage.errors import ConfigError
 
 TASKS: tuple[SpeechTask, ...] = ("custom_voice", "voice_design", "base")
 _SMALL = "0b6"
-
-
-@dataclass(frozen=True, slots=True)
-class DecoderConfig:
-    """Sizes and constants of one of the two Qwen3 decoders.
-
-    Attributes:
-        vocab_size: of the tokens that it chooses from.
-        max_length: positions that it was made for.
-        norm_eps: added to the mean square in RMSNorm.
-    """
-
-    vocab_size: int
-    hidden_size: int
-    intermediate_size: int
-    num_layers: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    max_length: int
-    rope_theta: float
-    norm_eps: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,17 +103,6 @@ def read_config(folder: Path) -> Qwen3TTSConfig:
         raise ConfigError(f"{path}: {error}") from error
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file. Raises ConfigError naming the file."""
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from error
-    if not isinstance(values, dict):
-        raise ConfigError(f"{path} is no JSON object")
-    return values
-
-
 def _config(values: dict[str, Any], generation: dict[str, Any]) -> Qwen3TTSConfig:
     if values.get("model_type") != "qwen3_tts":
         raise ConfigError(f"model_type {values.get('model_type')!r} is not supported, only 'qwen3_tts'")
@@ -151,8 +118,8 @@ def _config(values: dict[str, Any], generation: dict[str, Any]) -> Qwen3TTSConfi
     return Qwen3TTSConfig(
         task=values["tts_model_type"],
         small=values["tts_model_size"] == _SMALL,
-        talker=_decoder(talker),
-        predictor=_decoder(predictor),
+        talker=decoder_config(talker),
+        predictor=decoder_config(predictor),
         num_groups=int(talker["num_code_groups"]),
         text_vocab_size=int(talker["text_vocab_size"]),
         text_hidden_size=int(talker["text_hidden_size"]),
@@ -185,35 +152,6 @@ def _codec_ids(talker: dict[str, Any]) -> CodecIds:
         nothink=int(talker["codec_nothink_id"]),
         think_bos=int(talker["codec_think_bos_id"]),
         think_eos=int(talker["codec_think_eos_id"]),
-    )
-
-
-def _decoder(values: dict[str, Any]) -> DecoderConfig:
-    scaling = values.get("rope_scaling") or {}
-    kind = scaling.get("rope_type", scaling.get("type", "default"))
-    if kind != "default" or values.get("attention_bias"):
-        raise ConfigError(f"rotary type {kind!r} or biases of attention are not supported")
-    if values.get("hidden_act", "silu") != "silu" or values.get("use_sliding_window"):
-        raise ConfigError(f"activation {values.get('hidden_act')!r} or sliding windows are not supported")
-    heads, hidden = int(values["num_attention_heads"]), int(values["hidden_size"])
-    head_dim = int(values.get("head_dim") or hidden // heads)
-    section = scaling.get("mrope_section")
-    if section is not None and 2 * sum(section) != head_dim:
-        raise ConfigError(f"mrope_section {section} does not fill head_dim {head_dim}")
-    kv_heads = int(values.get("num_key_value_heads") or heads)
-    if heads % kv_heads:
-        raise ConfigError(f"{heads} heads cannot share {kv_heads} key-value heads")
-    return DecoderConfig(
-        vocab_size=int(values["vocab_size"]),
-        hidden_size=hidden,
-        intermediate_size=int(values["intermediate_size"]),
-        num_layers=int(values["num_hidden_layers"]),
-        num_heads=heads,
-        num_kv_heads=kv_heads,
-        head_dim=head_dim,
-        max_length=int(values["max_position_embeddings"]),
-        rope_theta=float(values["rope_theta"]),
-        norm_eps=float(values["rms_norm_eps"]),
     )
 
 

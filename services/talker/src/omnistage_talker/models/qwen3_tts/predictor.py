@@ -12,9 +12,10 @@ from torch.nn.functional import embedding
 
 from omnistage.ar.draw import Choices, choose
 from omnistage.ar.linear import Product, make_product
+from omnistage.ar.qwen3.decoder import Decoder
+from omnistage.ar.qwen3.rotary import plain
+from omnistage.ar.qwen3.weights import Weights
 from omnistage_talker.models.qwen3_tts.config import Qwen3TTSConfig
-from omnistage_talker.models.qwen3_tts.decoder import Decoder
-from omnistage_talker.models.qwen3_tts.weights import Weights
 
 _PREFIX = "talker.code_predictor."
 
@@ -30,7 +31,7 @@ class CodePredictor:
         self.config = config.predictor
         vocab, width, wide = self.config.vocab_size, self.config.hidden_size, config.talker.hidden_size
         self._num_codes = config.num_groups - 1
-        self._decoder = Decoder(self.config, weights.take, f"{_PREFIX}model.", length=config.num_groups)
+        self._decoder = Decoder(self.config, weights.take, f"{_PREFIX}model.", rotary=plain(config.num_groups))
         self.tables = tuple(
             weights.take(f"{_PREFIX}model.codec_embedding.{index}.weight", (vocab, wide))
             for index in range(self._num_codes)
@@ -52,7 +53,7 @@ class CodePredictor:
 
         Args:
             hidden: [rows, talker width], after the final norm. A row's results do not depend on the others where the
-                number of rows is a `decoder.padded_length`.
+                number of rows is a `linear.padded_length`.
             first: [rows, talker width] embedding of the frame's code of group 0.
             choices: how each row chooses; group g uses stream g.
             logits: where given, each group's [rows, vocab] is added.

@@ -16,10 +16,10 @@ from torch import Tensor
 from omnistage.ar.attention import plan_attention
 from omnistage.ar.draw import choose, make_choices
 from omnistage.ar.kv_cache import PagedKVCache
+from omnistage.ar.linear import padded, padded_length
 from omnistage.ar.runner import Emitted
 from omnistage.ar.scheduler import Batch, Row
 from omnistage.ar.sequence import Sequence
-from omnistage_talker.models.qwen3_tts.decoder import padded, padded_length
 from omnistage_talker.models.qwen3_tts.request import FrameRequest
 from omnistage_talker.models.qwen3_tts.talker import Talker, TalkerInputs
 

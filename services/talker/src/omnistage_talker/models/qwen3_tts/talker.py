@@ -10,11 +10,12 @@ from torch.nn.functional import embedding, silu
 
 from omnistage.ar.attention import AttentionPlan, attend
 from omnistage.ar.kv_cache import KVShape, PagedKVCache
-from omnistage.ar.linear import make_product
+from omnistage.ar.linear import make_product, padded
+from omnistage.ar.qwen3.decoder import Decoder
+from omnistage.ar.qwen3.rotary import plain
+from omnistage.ar.qwen3.weights import Weights
 from omnistage_talker.models.qwen3_tts.config import Qwen3TTSConfig
-from omnistage_talker.models.qwen3_tts.decoder import Decoder, padded
 from omnistage_talker.models.qwen3_tts.predictor import CodePredictor
-from omnistage_talker.models.qwen3_tts.weights import Weights
 
 _PREFIX = "talker."
 
@@ -75,7 +76,7 @@ class TalkerInputs:
     """Tensors of a step.
 
     Attributes:
-        embeds: [tokens, width]; zero rows up to `decoder.padded_length`.
+        embeds: [tokens, width]; zero rows up to `linear.padded_length`.
         positions: [tokens] int64; padded likewise.
         emit: [emitting rows] index into the tokens; padded likewise.
         plan: for attention.
@@ -101,7 +102,7 @@ class Talker:
         with torch.inference_mode():
             self.predictor = CodePredictor(config, weights)
             self.embeddings = Embeddings(config, weights, self.predictor.tables)
-            self._decoder = Decoder(config.talker, weights.take, f"{_PREFIX}model.", length=length)
+            self._decoder = Decoder(config.talker, weights.take, f"{_PREFIX}model.", rotary=plain(length))
             size = (config.talker.vocab_size, config.talker.hidden_size)
             self._head = make_product(weights.take(f"{_PREFIX}codec_head.weight", size))
 

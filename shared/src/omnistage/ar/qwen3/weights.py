@@ -11,8 +11,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from omnistage.ar.qwen3.config import read_json
 from omnistage.errors import ConfigError
-from omnistage_talker.models.qwen3_tts.config import read_json
 
 _SINGLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
