@@ -1,4 +1,5 @@
-"""Who may open connections outwards: the loader of URLs, the launcher's calls to its own gateway, and no one else."""
+"""Who may open connections outwards: the loader of URLs, the download of checkpoints that the models file names, the
+launcher's calls to its own gateway, and no one else."""
 
 from __future__ import annotations
 
@@ -22,6 +23,7 @@ _CALLS = frozenset({"open_connection", "create_connection", "urlopen", "urlretri
 
 _MAY = (
     "services/gateway/src/omnistage_gateway/fetching/",
+    "shared/src/omnistage/config/hub.py",
     "shared/src/omnistage/launcher/",
 )
 _NEVER_SERVED = ("shared/src/omnistage/testing/",)

@@ -192,3 +192,15 @@ def test_asking_the_services_loads_no_model_library() -> None:
     )
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
     assert told.stdout == "[]\n"
+
+
+def test_a_checkpoint_of_a_hub_is_not_downloaded_to_be_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMNISTAGE_HUB_CACHE", str(tmp_path / "hub"))
+    path = written(tmp_path, "hub:maker/voice@v1")
+    told = explain(load_models((path,)))
+    assert "               not here yet: the service downloads it when it starts" in told.lines
+    assert told.faults == []
+    monkeypatch.setenv("OMNISTAGE_OFFLINE", "true")
+    assert "OMNISTAGE_OFFLINE is set" in explain(load_models((path,))).faults[0]

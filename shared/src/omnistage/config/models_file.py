@@ -32,7 +32,8 @@ class EngineSpec(_Strict):
     Attributes:
         service: which service runs it.
         engine: implementation within the service, e.g. "torch" or "hibari".
-        checkpoint: "package:NAME/FILE" inside an installed package, or the path of a file or folder.
+        checkpoint: "package:NAME/FILE" inside an installed package, "hub:ORGANISATION/NAME@REVISION" of a model hub,
+            or the path of a file or folder.
         devices: a list, e.g. [cpu] or ["cuda:0"].
         slots: requests that an instance runs at once.
         settings: the engine's own; checked by the engine.

@@ -19,10 +19,25 @@ Names = Annotated[tuple[str, ...], NoDecode]
 """Comma-separated in the environment."""
 
 
-class ServiceSettings(BaseSettings):
+class HubSettings(BaseSettings):
+    """Where checkpoints of a model hub come from. Frozen.
+
+    Attributes:
+        hub_cache, offline: see `ServiceSettings`.
+    """
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="ignore")
+
+    hub_cache: Path | None = None
+    offline: bool = False
+
+
+class ServiceSettings(HubSettings):
     """Settings that all services share. Frozen; an unknown OMNISTAGE_ variable is an error.
 
     Attributes:
+        hub_cache: folder for checkpoints of a model hub; none: huggingface_hub's own (HF_HUB_CACHE).
+        offline: download no checkpoint: what is not in that folder cannot be loaded.
         namespace: first token of every subject, stream, bucket and key.
         instance: name of this process in subjects and metrics; made up when not given.
         bus_url: "nats://host:port", several separated by commas, or "memory://" inside one process.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from omnistage.config import EngineSpec, ModelsFile, ModelSpec, locate_checkpoint
+from omnistage.config import EngineSpec, ModelsFile, ModelSpec, NotDownloaded, locate_checkpoint
 from omnistage.errors import ConfigError
 from omnistage.pipelines import Pipeline
 
@@ -127,7 +127,10 @@ def _explain_engine(result: Explanation, key: str, engine: EngineSpec, told: _To
     else:
         result.lines.append(f"  checkpoint   {engine.checkpoint}")
         try:
-            path = locate_checkpoint(engine.checkpoint)
+            path = locate_checkpoint(engine.checkpoint, None)
+        except NotDownloaded:
+            result.lines.append("               not here yet: the service downloads it when it starts")
+            return
         except ConfigError as error:
             result.lines.append(f"               MISSING: {error.message}")
             result.faults.append(f"engines.{key}.checkpoint: {error.message}")

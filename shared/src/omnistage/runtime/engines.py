@@ -13,6 +13,7 @@ from omnistage.config import EngineSpec
 from omnistage.contracts import EngineStatus, SpeechAbilities
 from omnistage.errors import ConfigError, OmnistageError
 from omnistage.observability import Metrics, get_logger
+from omnistage.runtime.checkpoints import fetched
 from omnistage.runtime.slots import Slots
 
 _log = get_logger(__name__)
@@ -89,7 +90,7 @@ class HostedEngine:
         began = time.monotonic()
         self.detail = f"loading {self.spec.checkpoint or self.spec.engine}"
         try:
-            loaded = await load(self.key, self.spec, metrics)
+            loaded = await load(self.key, await fetched(self.key, self.spec, self._say), metrics)
             self.detail = "warming up"
             await loaded.engine.warm()
         except OmnistageError as error:
@@ -98,6 +99,9 @@ class HostedEngine:
         self.loaded = loaded
         self.detail = ""
         _log.info("engine ready", engine=self.key, seconds=round(time.monotonic() - began, 3))
+
+    def _say(self, detail: str) -> None:
+        self.detail = detail
 
     @property
     def ready(self) -> bool:
