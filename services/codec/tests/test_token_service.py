@@ -19,6 +19,7 @@ from tests.support.stages import PATIENCE_S, Answer, Engines, answer, stage
 from omnistage.config import EngineSpec, ModelsFile
 from omnistage.contracts import (
     AudioDelta,
+    AudioDone,
     DecodeFrames,
     EncodedReference,
     EncodeReference,
@@ -73,6 +74,7 @@ async def _play(context: RequestContext[Player], work: SpeakText) -> None:
             frames=1,
             segment_frame=frame,
             segment_end=frame == len(CODES) - 1,
+            finish_reason="length" if frame == len(CODES) - 1 and work.speech.max_frames else None,
         )
         await asyncio.sleep(0.005)
     await edge.finish()
@@ -165,20 +167,32 @@ def pcm(models: LoadedModels, context: NDArray[np.int32] | None = None) -> NDArr
     return expected
 
 
-async def speak(world: World, request_id: str, *, context: NDArray[np.int32] | None, replace_after: int) -> Answer:
+async def speak(
+    world: World,
+    request_id: str,
+    *,
+    context: NDArray[np.int32] | None,
+    replace_after: int,
+    max_frames: int | None = None,
+    records: list[Any] | None = None,
+) -> Answer:
     codes = None if context is None else await world.pack(context, request_id)
     work = SpeakText(
         request_id=request_id,
         pipeline="speech",
         node="talker",
         route={"talker": "player", "codec": "tokens"},
-        speech=SpeechOptions(voice="x", reference=None if codes is None else VoiceReference(codes=codes)),
+        speech=SpeechOptions(
+            voice="x", reference=None if codes is None else VoiceReference(codes=codes), max_frames=max_frames
+        ),
         text="",
     )
     seen = 0
 
     async def on_record(record: Any) -> None:
         nonlocal seen
+        if records is not None:
+            records.append(record)
         if isinstance(record, AudioDelta):
             seen += 1
             if seen == replace_after:
@@ -204,6 +218,20 @@ async def test_another_codec_goes_on_with_the_next_sample(
     got = await speak(world, "one", context=context, replace_after=after)
     assert got.epochs["codec-gateway"] == 2
     assert np.array_equal(got.samples, pcm(models, context))
+
+
+@pytest.mark.parametrize("replace_after", [0, 2], ids=["one codec", "two codecs"])
+@pytest.mark.parametrize("max_frames", [None, len(CODES)], ids=["unsaid", "length"])
+async def test_why_the_speech_stopped_is_said_once_after_the_last_sample(
+    world: World, max_frames: int | None, replace_after: int
+) -> None:
+    records: list[Any] = []
+    got = await speak(world, "one", context=None, replace_after=replace_after, max_frames=max_frames, records=records)
+    assert len(got.samples) == len(CODES) * FRAME
+    reasons = [record.finish_reason for record in records if isinstance(record, AudioDone)]
+    assert reasons == ([] if max_frames is None else ["length"])
+    assert isinstance(records[-1], End)
+    assert isinstance(records[-2], AudioDelta if max_frames is None else AudioDone)
 
 
 async def encoded(world: World, engine: str, samples: NDArray[Any], rate: int) -> EncodedReference | Failed:

@@ -5,8 +5,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import dataclass
 
-from omnistage.contracts import AudioDelta, DecodeFrames, EncodedReference, EncodeReference, FrameChunk, Payload
+from omnistage.contracts import (
+    AudioDelta,
+    AudioDone,
+    DecodeFrames,
+    EncodedReference,
+    EncodeReference,
+    FinishReason,
+    FrameChunk,
+    Payload,
+)
 from omnistage.errors import TensorError
 from omnistage.observability import names
 from omnistage.runtime.context import RequestContext
@@ -27,7 +37,8 @@ async def decode_frames(context: Context, work: DecodeFrames) -> None:
     first_offset = min((sound.offset for sound in sounds if sound.segment == segment), default=0)
     delivered = sounds[-1].offset + sounds[-1].payload.shape[0] if sounds else 0
     blocks = _Blocks(context)
-    frames = _arriving(context, blocks, first_segment=segment)
+    ending = _Ending()
+    frames = _arriving(context, blocks, ending, first_segment=segment)
     pieces = context.engine.decoder.decode(
         frames,
         seed=work.seed,
@@ -49,6 +60,8 @@ async def decode_frames(context: Context, work: DecodeFrames) -> None:
                 text=piece.text,
             )
             await blocks.release_before(piece.segment)
+    if ending.reason is not None and not any(isinstance(record, AudioDone) for record in edge.earlier):
+        await edge.send(AudioDone, finish_reason=ending.reason)
     await edge.finish()
     await blocks.release_all()
 
@@ -92,7 +105,16 @@ class _Blocks:
             await self._context.release(self._held.popleft()[1])
 
 
-async def _arriving(context: Context, blocks: _Blocks, *, first_segment: int) -> AsyncGenerator[Frames, None]:
+@dataclass
+class _Ending:
+    """Why the frames stopped, once the talker has said so."""
+
+    reason: FinishReason | None = None
+
+
+async def _arriving(
+    context: Context, blocks: _Blocks, ending: _Ending, *, first_segment: int
+) -> AsyncGenerator[Frames, None]:
     """The frames from a segment on; blocks of those before it may be gone, and nobody needs them."""
     reader = await context.input()
     async for record in reader:
@@ -104,6 +126,7 @@ async def _arriving(context: Context, blocks: _Blocks, *, first_segment: int) ->
             await reader.ask_again(record.seq)
             continue
         blocks.hold(record.segment, record.payload)
+        ending.reason = record.finish_reason
         context.metrics.add(names.FRAMES, record.frames, model=context.engine_key)
         yield Frames(
             frames=frames,

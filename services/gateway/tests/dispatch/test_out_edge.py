@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from omnistage.contracts import AudioDelta, End, Inline, Opened, Payload, Record, encode
+from omnistage.contracts import AudioDelta, AudioDone, End, Inline, Opened, Payload, Record, encode
 from omnistage.errors import BusUnavailable, OmnistageError
 from omnistage.pipelines import SPEECH
 from omnistage.transport import Bus, Message
@@ -130,6 +130,32 @@ def test_a_lost_record_is_never_passed_over(history: tuple[list[Record], int], d
         outcome = error.code
     errors = ("edge_incomplete", "audio_gap", "bus_unavailable")
     assert outcome in (*errors, list(range(samples))), "whole if what was lost was a repetition, else an error"
+
+
+async def test_why_the_sound_stopped_is_passed_on() -> None:
+    done = AudioDone(request_id="r", edge=EDGE.name, epoch=1, seq=1, finish_reason="length")
+    log = ListedLog(
+        [
+            Opened(request_id="r", edge=EDGE.name, epoch=1, instance="i"),
+            audio(1, 0, 0, 5),
+            done,
+            End(request_id="r", edge=EDGE.name, epoch=1, seq=2, count=2),
+        ]
+    )
+    edge = OutEdge(
+        cast("Bus", log),
+        InlinePlane(),
+        EDGE,
+        stage="codec",
+        subject="s",
+        request_id="r",
+        hop=lambda edge, seconds: None,
+    )
+    await edge.open()
+    events = [event async for event in edge.events() if event is not None]
+    await edge.close()
+    assert isinstance(events[0], AudioPiece)
+    assert events[1:] == [done]
 
 
 def test_a_log_that_stops_without_an_end_is_no_success() -> None:

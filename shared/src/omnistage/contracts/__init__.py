@@ -37,7 +37,15 @@ from omnistage.contracts.control import (
     Redo,
     SpeechAbilities,
 )
-from omnistage.contracts.output import AudioDelta, EncodedReference, FinishReason, TextDelta, TextDone, TokenLogprob
+from omnistage.contracts.output import (
+    AudioDelta,
+    AudioDone,
+    EncodedReference,
+    FinishReason,
+    TextDelta,
+    TextDone,
+    TokenLogprob,
+)
 from omnistage.contracts.talker import (
     SpeakText,
     SpeechOptions,
@@ -55,11 +63,21 @@ AnyWork = GenerateText | SpeakText | DecodeFrames | EncodeReference
 FeedRecord = Opened | Released | End | Failed | TextChunk | FrameChunk
 """Class "feed": what stages send one another."""
 
-OutRecord = Opened | Released | End | Failed | TextDelta | TextDone | AudioDelta | EncodedReference
+OutRecord = Opened | Released | End | Failed | TextDelta | TextDone | AudioDelta | AudioDone | EncodedReference
 """Class "out": what the gateway receives."""
 
 AnyRecord = (
-    Opened | Released | End | Failed | TextChunk | FrameChunk | TextDelta | TextDone | AudioDelta | EncodedReference
+    Opened
+    | Released
+    | End
+    | Failed
+    | TextChunk
+    | FrameChunk
+    | TextDelta
+    | TextDone
+    | AudioDelta
+    | AudioDone
+    | EncodedReference
 )
 
 ReadRecord = AnyRecord | UnknownRecord
@@ -130,6 +148,7 @@ __all__ = [
     "AnyRecord",
     "AnyWork",
     "AudioDelta",
+    "AudioDone",
     "Cancel",
     "ChatMessage",
     "Control",

@@ -66,6 +66,16 @@ class AudioDelta(Record, frozen=True, kw_only=True, omit_defaults=True, tag="aud
     text: str = ""
 
 
+class AudioDone(Record, frozen=True, kw_only=True, omit_defaults=True, tag="audio_done"):
+    """The last record before the end of an audio edge, from engines that know it: why the speech stopped.
+
+    Attributes:
+        finish_reason: "stop", or "length" where a ceiling of frames cut it.
+    """
+
+    finish_reason: FinishReason
+
+
 class EncodedReference(Record, frozen=True, kw_only=True, omit_defaults=True, tag="encoded_reference"):
     """What a recording is to a talker; the fields of a `VoiceReference` are made of it.
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from omnistage.contracts import (
     AudioDelta,
+    AudioDone,
     DecodeFrames,
     EncodedReference,
     EncodeReference,
@@ -54,7 +55,7 @@ SPEECH = Pipeline(
     edges=(
         Edge(GATEWAY, "talker", (), starts=True),
         Edge("talker", "codec", (FrameChunk,), starts=True),
-        Edge("codec", GATEWAY, (AudioDelta,)),
+        Edge("codec", GATEWAY, (AudioDelta, AudioDone)),
     ),
 )
 
@@ -68,7 +69,7 @@ OMNI = Pipeline(
         Edge("thinker", GATEWAY, (TextDelta, TextDone)),
         Edge("thinker", "talker", (TextChunk,), starts=True),
         Edge("talker", "codec", (FrameChunk,), starts=True),
-        Edge("codec", GATEWAY, (AudioDelta,)),
+        Edge("codec", GATEWAY, (AudioDelta, AudioDone)),
     ),
 )
 

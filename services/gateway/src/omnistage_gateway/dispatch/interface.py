@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from omnistage.config import ModelSpec
-from omnistage.contracts import AnyWork, TextDelta, TextDone
+from omnistage.contracts import AnyWork, AudioDone, TextDelta, TextDone
 from omnistage.pipelines import Pipeline
 from omnistage_gateway.dispatch.fleet_table import EngineView
 
@@ -72,7 +72,7 @@ class VoiceFeatures:
     embedding: NDArray[Any] | None
 
 
-Event = TextDelta | TextDone | AudioPiece | VoiceFeatures
+Event = TextDelta | TextDone | AudioPiece | AudioDone | VoiceFeatures
 
 
 class Running(Protocol):

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from omnistage.contracts import (
     AudioDelta,
+    AudioDone,
     EncodedReference,
     Payload,
     ReadRecord,
@@ -202,7 +203,7 @@ class OutEdge:
             return None
         if isinstance(record, AudioDelta):
             return await self._audio(record)
-        if isinstance(record, TextDelta | TextDone):
+        if isinstance(record, TextDelta | TextDone | AudioDone):
             return record
         if isinstance(record, EncodedReference):
             return await self._features(record)

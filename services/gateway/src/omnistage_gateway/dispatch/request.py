@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from omnistage.contracts import TextDelta, TextDone
+from omnistage.contracts import AudioDone, TextDelta, TextDone
 from omnistage.errors import (
     BusError,
     Cancelled,
@@ -207,5 +207,5 @@ def _kind(event: Event) -> Kind | None:
             return "text"
         case AudioPiece():
             return "audio"
-        case TextDone() | VoiceFeatures():
+        case TextDone() | AudioDone() | VoiceFeatures():
             return None
