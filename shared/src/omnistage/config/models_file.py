@@ -56,7 +56,7 @@ class ModelSpec(_Strict):
         aliases: other names under which clients know it.
         voices: name that clients use -> the engine's own voice, for models that speak.
         default_voice: one of the names in `voices`.
-        accepts: optional request fields that the model can honour (e.g. "instructions", "language").
+        accepts: optional request fields that the model can honour beside those that its engine announces.
         max_input_chars: limit of `input` for speech.
         max_output_tokens: ceiling of an answer.
         deadline_s: how long a request may take in all.
