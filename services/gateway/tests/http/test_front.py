@@ -257,11 +257,20 @@ async def test_no_log_holds_what_clients_say(stand: Any, serve: Any, logs: io.St
                 await http.post(path, content=f'{{"{CANARY}": 1, "{CANARY}": 2}}', headers={"content-type": "text/x"})
         for path in paths:
             await http.get(f"/{path}", headers={"authorization": f"Bearer {CANARY}"})
+        voice = {"name": CANARY, "consent": CANARY, "speaker_embedding": [1.0], "description": CANARY}
+        for _ in range(2):
+            await http.post("/v1/audio/voices", json=voice)
+        for method in ("GET", "DELETE", "DELETE"):
+            await http.request(method, f"/v1/audio/voices/{CANARY}")
+        recording = {"recording": (CANARY, CANARY.encode(), CANARY)}
+        await http.post("/v1/audio/voice_consents", data={"name": CANARY, "language": "en"}, files=recording)
+        for reference in (CANARY, f"https://{CANARY}.invalid/{CANARY}", f"data:{CANARY}"):
+            await http.post(SPEECH, json={**said, "ref_audio": reference, "ref_text": CANARY})
     written = logs.getvalue()
     assert CANARY not in written
     lines = [json.loads(line) for line in written.splitlines()]
     requests = [line for line in lines if line["event"] == "request"]
-    assert len(requests) == 3 * 2 * 8 + 4
+    assert len(requests) == 3 * 2 * 8 + 4 + 9
     first = requests[0]
     assert (first["endpoint"], first["status"], first["model"]) == (SPEECH, 200, "hibari-heart")
     assert first["request_id"]
