@@ -40,7 +40,7 @@ async def create_speech(request: Request) -> Response:
         seed=secrets.randbits(SEED_BITS),
         tenant=request.state.tenant,
         deadline_s=asked_deadline_s(request.headers),
-        retry_key=retry_key(request, body),
+        retry_key=await retry_key(request),
     )
     return Answer(partial(speak, gateway, job, request.state.request_id))
 

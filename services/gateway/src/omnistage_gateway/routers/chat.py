@@ -39,6 +39,6 @@ async def create_chat_completion(request: Request) -> Response:
         seed=secrets.randbits(SEED_BITS),
         tenant=request.state.tenant,
         deadline_s=asked_deadline_s(request.headers),
-        retry_key=retry_key(request, body),
+        retry_key=await retry_key(request),
     )
     return Answer(partial(complete, gateway, job, request.state.request_id))
