@@ -11,10 +11,10 @@ from pydantic.json_schema import models_json_schema
 
 from omnistage_gateway.schemas.chat import ChatRequest
 from omnistage_gateway.schemas.errors import ErrorAnswer
-from omnistage_gateway.schemas.speech import SpeechRequest
+from omnistage_gateway.schemas.speech import SpeechBatch, SpeechRequest
 from omnistage_gateway.schemas.voices import ConsentRequest, ConsentUpdate, VoiceRequest
 
-_READ = (SpeechRequest, ChatRequest, VoiceRequest, ConsentRequest, ConsentUpdate)
+_READ = (SpeechRequest, SpeechBatch, ChatRequest, VoiceRequest, ConsentRequest, ConsentUpdate)
 """Bodies that FastAPI does not see."""
 
 _REF = "#/components/schemas/{model}"

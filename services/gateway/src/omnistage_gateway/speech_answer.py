@@ -15,7 +15,7 @@ from omnistage_gateway.translate import SpeechJob, with_reference
 from omnistage_gateway.usage import speech_usage
 
 
-class _Sink(Protocol):
+class SpeechSink(Protocol):
     """How the bytes reach the client."""
 
     async def begin(self) -> None:
@@ -96,9 +96,18 @@ async def speak(gateway: Gateway, job: SpeechJob, request_id: str, sender: Sende
     Raises:
         OmnistageError: it failed; if nothing was sent yet, the status is still open.
     """
+    sink: SpeechSink = (_Events if job.events else _Whole if job.whole else _Bytes)(sender, job)
+    await run_speech(gateway, job, request_id, sink)
+
+
+async def run_speech(gateway: Gateway, job: SpeechJob, request_id: str, sink: SpeechSink) -> None:
+    """Run the request and hand over what comes.
+
+    Raises:
+        OmnistageError: it failed.
+    """
     if job.source is not None:
         job = with_reference(job, await gateway.cloning.reference(job.source, job.plan, request_id))
-    sink: _Sink = (_Events if job.events else _Whole if job.whole else _Bytes)(sender, job)
     transcoder = Transcoder(job.audio_format, rate_hz=job.rate_hz, tempo=job.tempo, whole=job.whole)
     async with gateway.encoders.using(transcoder) as encoder:
         with Playback(gateway.metrics, job.plan.model, request_id, streamed=not job.whole) as playback:
@@ -109,7 +118,7 @@ async def speak(gateway: Gateway, job: SpeechJob, request_id: str, sender: Sende
 
 
 async def _follow(
-    gateway: Gateway, job: SpeechJob, request_id: str, sink: _Sink, encoder: PooledTranscoder, playback: Playback
+    gateway: Gateway, job: SpeechJob, request_id: str, sink: SpeechSink, encoder: PooledTranscoder, playback: Playback
 ) -> None:
     begun = False
     async with gateway.dispatcher.run(job.plan, request_id) as running, events_of(running) as events:

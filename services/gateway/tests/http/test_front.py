@@ -232,6 +232,19 @@ def logs() -> Any:
     structlog.reset_defaults()
 
 
+async def bring_voices(http: httpx.AsyncClient) -> None:
+    """Nine requests that tell of voices."""
+    voice = {"name": CANARY, "consent": CANARY, "speaker_embedding": [1.0], "description": CANARY}
+    for _ in range(2):
+        await http.post("/v1/audio/voices", json=voice)
+    for method in ("GET", "DELETE", "DELETE"):
+        await http.request(method, f"/v1/audio/voices/{CANARY}")
+    recording = {"recording": (CANARY, CANARY.encode(), CANARY)}
+    await http.post("/v1/audio/voice_consents", data={"name": CANARY, "language": "en"}, files=recording)
+    for reference in (CANARY, f"https://{CANARY}.invalid/{CANARY}", f"data:{CANARY}"):
+        await http.post(SPEECH, json={**SPEAK, "input": CANARY, "ref_audio": reference, "ref_text": CANARY})
+
+
 async def test_no_log_holds_what_clients_say(stand: Any, serve: Any, logs: io.StringIO) -> None:
     async def broken(work: AnyWork) -> AsyncIterator[Event]:
         if work.request_id:
@@ -257,15 +270,7 @@ async def test_no_log_holds_what_clients_say(stand: Any, serve: Any, logs: io.St
                 await http.post(path, content=f'{{"{CANARY}": 1, "{CANARY}": 2}}', headers={"content-type": "text/x"})
         for path in paths:
             await http.get(f"/{path}", headers={"authorization": f"Bearer {CANARY}"})
-        voice = {"name": CANARY, "consent": CANARY, "speaker_embedding": [1.0], "description": CANARY}
-        for _ in range(2):
-            await http.post("/v1/audio/voices", json=voice)
-        for method in ("GET", "DELETE", "DELETE"):
-            await http.request(method, f"/v1/audio/voices/{CANARY}")
-        recording = {"recording": (CANARY, CANARY.encode(), CANARY)}
-        await http.post("/v1/audio/voice_consents", data={"name": CANARY, "language": "en"}, files=recording)
-        for reference in (CANARY, f"https://{CANARY}.invalid/{CANARY}", f"data:{CANARY}"):
-            await http.post(SPEECH, json={**said, "ref_audio": reference, "ref_text": CANARY})
+        await bring_voices(http)
     written = logs.getvalue()
     assert CANARY not in written
     lines = [json.loads(line) for line in written.splitlines()]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from omnistage_gateway.schemas.base import Shape, Voice
 
@@ -74,3 +74,17 @@ class SpeechRequest(Shape):
     def recording(self) -> str | None:
         """`ref_audio` in its simple form."""
         return self.ref_audio[0] if isinstance(self.ref_audio, list) else self.ref_audio
+
+
+class SpeechBatch(Shape):
+    """Texts to be spoken.
+
+    Fields of a speech request beside `items` hold for every item that does not say otherwise.
+
+    Attributes:
+        items: speech requests; `stream` and `stream_format` have no place in them.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    items: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=32)]
