@@ -12,6 +12,7 @@ import argparse
 import importlib
 import inspect
 import re
+import subprocess
 import sys
 import tomllib
 from collections.abc import Callable
@@ -27,7 +28,7 @@ from omnistage.observability import names
 from omnistage.pipelines import CATALOGUE, GATEWAY, Pipeline
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("README.md", "docs/architecture.md", "docs/operations.md", "docs/adding-a-model.md")
+PAGES = ("README.md", "docs/architecture.md", "docs/operations.md", "docs/adding-a-model.md", "docs/models.md")
 _PART = re.compile(r"(<!-- generated: (?P<name>[a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _ATTRIBUTE = re.compile(r"^ {4,8}(?P<names>[a-z_]+(?:, [a-z_]+)*): (?P<text>.+)$")
 
@@ -107,6 +108,12 @@ def _further_settings(bootstrap: ModuleType, kind: type[BaseModel]) -> list[type
     return [value for value in classes if value.__module__ == bootstrap.__name__ and value is not kind]
 
 
+def models() -> str:
+    """The table of models; in a process of its own, since it needs the model libraries."""
+    command = [sys.executable, str(ROOT / "tools" / "model_table.py")]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.rstrip()
+
+
 def services() -> str:
     """The table of services."""
     lines = ["| service | package | what it does | version |", "| --- | --- | --- | --- |"]
@@ -120,6 +127,7 @@ def services() -> str:
 
 PARTS: dict[str, Callable[[], str]] = {
     "metrics": metrics,
+    "models": models,
     "models-file": models_file,
     "omni": omni,
     "pipelines": pipelines,

@@ -11,7 +11,14 @@ import pytest
 
 from omnistage.config import load_models
 
-PAGES = ("README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/operations.md", "docs/adding-a-model.md")
+PAGES = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "docs/architecture.md",
+    "docs/operations.md",
+    "docs/adding-a-model.md",
+    "docs/models.md",
+)
 
 
 def test_generated_parts_are_fresh(root: Path) -> None:

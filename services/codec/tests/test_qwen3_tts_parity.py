@@ -11,11 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 from services.codec.tests.codes import decode_whole, make_codes
 
 from omnistage.parity import Tolerance
 from omnistage_codec.models.qwen3.stream import Point, StreamState
+from omnistage_codec.models.qwen3.waveforms import check_waveforms
 from omnistage_codec.models.qwen3.weights import Placement
 from omnistage_codec.models.qwen3_tts import Qwen3TTSWave
 from omnistage_codec.models.qwen3_tts.config import read_speaker_config, read_tokenizer_config
@@ -38,6 +40,31 @@ def test_every_recorded_result_is_met(golden: Path) -> None:
         for name in load_file(path) if mine else ():
             is_input = _INPUTS.match(name) and f"{path.stem}: {name}" not in compared
             assert is_input or f"{path.stem}: {name}" in compared, f"{path.name}: {name}"
+
+
+def test_loudness_is_compared_of_whole_decodes_and_of_chunks(wave: Qwen3TTSWave) -> None:
+    codes = make_codes(7)
+    chunks = [
+        decode_whole(wave, codes[:5]),
+        decode_whole(wave, codes[3:])[2 * 1920 :],
+    ]
+    recorded = {
+        "codes_7": codes.T,
+        "frame_rms_7": _loudness(decode_whole(wave, codes)),
+        "chunked_7_c5_l2_frame_rms": _loudness(np.concatenate(chunks)),
+    }
+    rows = list(check_waveforms(wave, recorded))
+    assert [(row.part, row.shape, row.passed) for row in rows] == [
+        ("frame_rms_7", (7,), True),
+        ("chunked_7_c5_l2_frame_rms", (7,), True),
+    ]
+    wrong = {**recorded, "chunked_7_c5_l2_frame_rms": recorded["frame_rms_7"]}
+    assert [row.passed for row in check_waveforms(wave, wrong)] == [True, False]
+
+
+def _loudness(samples: NDArray[np.float32]) -> NDArray[np.float32]:
+    loudness: NDArray[np.float32] = np.sqrt(np.square(samples.reshape(-1, 1920)).mean(axis=1))
+    return loudness
 
 
 @torch.inference_mode()

@@ -4,10 +4,11 @@ codes_T                          [groups, T], the input of all that follows
 wave_T                           the whole decode; also streamed here in steps
 chunked_T_cC_lL_*                in chunks of C frames with L frames of context, as the reference streams
 default_decode_T_*               in the chunks that the reference takes by itself
-frame_rms_T                      loudness of each whole frame
+frame_rms_T                      loudness of each whole frame of the whole decode
 batch_codes_X, batch_wave_X      decoded together
 
-A name may end in the part of the samples that was kept: frames_A_B, samples_A_B, first_N, second_chunk_first_N.
+A name may end in the part of the samples that was kept: frames_A_B, samples_A_B, first_N, second_chunk_first_N; or in
+frame_rms, the loudness of each whole frame.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ def _chunk_sizes(of: re.Match[str], frames: int) -> tuple[int, int]:
 def _kept(chunks: list[Samples], of: re.Match[str], samples_per_frame: int) -> Samples:
     """What a recorded name says of a waveform."""
     samples, part = np.concatenate(chunks), of["part"] or ""
-    if of["kind"] == "frame_rms":
+    if "frame_rms" in (of["kind"], part):
         whole = samples[: len(samples) // samples_per_frame * samples_per_frame]
         loudness: Samples = np.sqrt(np.square(whole.reshape(-1, samples_per_frame)).mean(axis=1))
         return loudness
