@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -87,6 +89,31 @@ def test_the_example_names_every_variable_and_its_default(root: Path) -> None:
         if line and not line.startswith("#")
     )
     assert example == used
+
+
+def test_images_with_torch_take_its_build_for_cpus(root: Path, compose: dict[str, Any], services: list[str]) -> None:
+    index = "PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu"
+    asked = compose["x-torch"]["PIP_EXTRA_INDEX_URL"]
+    with_torch = []
+    for name in services:
+        done = subprocess.run(
+            [sys.executable, root / "tools" / "third_party.py", "shared", f"services/{name}"],
+            cwd=root,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        if not re.search(r"^torch\b", done.stdout, re.MULTILINE):
+            continue
+        with_torch.append(name)
+        text = (root / "services" / name / "Dockerfile").read_text(encoding="utf-8")
+        assert f"ARG {index}\n" in text, name
+        assert compose["services"][name]["build"]["args"]["PIP_EXTRA_INDEX_URL"] == asked, name
+        # Downloaded checkpoints need a place that can be written.
+        assert "HF_HOME=/models" in text
+        assert "install -d -o 10001 -g 10001 /models" in text
+        assert "models:/models" in compose["services"][name]["volumes"]
+    assert sorted(with_torch) == ["codec", "talker", "thinker"]
 
 
 def test_broker_and_tensor_server_ask_for_a_password_and_are_not_published(root: Path, compose: dict[str, Any]) -> None:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from omnistage.config import load_models
+
 if TYPE_CHECKING:
     from tests.architecture.conftest import Source
 
@@ -78,3 +80,27 @@ def test_importing_a_part_loads_nothing_it_does_not_need(module: str, heavy: tup
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == []
+
+
+@pytest.mark.parametrize("service", ["talker", "codec"])
+def test_engines_that_need_no_torch_load_none(service: str) -> None:
+    """Its 0.2 GB are not in the memory limits of the minimal system."""
+    program = f"""
+import asyncio, sys
+from omnistage.config import load_models
+from omnistage.observability import Metrics
+from omnistage_{service}.bootstrap import load
+
+async def main():
+    for key, spec in load_models().of_service({service!r}).items():
+        loaded = await load(key, spec, Metrics({service!r}, "one"))
+        await loaded.engine.warm()
+        await loaded.engine.close()
+        print(key, "torch" in sys.modules)
+
+asyncio.run(main())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[1::2] == ["False"] * len(load_models().of_service(service))
+    assert done.stdout

@@ -24,15 +24,19 @@ def _numbers(file: Path, prefix: str) -> int:
 
 
 def test_what_is_counted_is_what_a_checkpoint_holds(root: Path, tool: dict[str, Any], tmp_path: Path) -> None:
-    talker, codec = (root / "services" / name / "tests" / "fixtures" / "qwen3_tts" / "base" for name in tool["STAGES"])
-    (tmp_path / "config.json").symlink_to(talker / "config.json")
-    (tmp_path / "speech_tokenizer").symlink_to(codec / "speech_tokenizer")
-    found = tool["sizes"](tmp_path)
-    assert found.talker == _numbers(talker / "model.safetensors", "talker.")
-    assert found.decoder == _numbers(codec / "speech_tokenizer" / "model.safetensors", "decoder.")
-    assert found.encoders == _numbers(codec / "speech_tokenizer" / "model.safetensors", "encoder.") + _numbers(
-        codec / "model.safetensors", "speaker_encoder."
-    )
+    talker, codec = (root / "services" / name / "tests" / "fixtures" / "qwen3_tts" for name in tool["STAGES"])
+    found = {}
+    for name in ("base", "custom_voice"):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "config.json").symlink_to(talker / "base" / "config.json")
+        (folder / "speech_tokenizer").symlink_to(codec / name / "speech_tokenizer")
+        found[name] = tool["sizes"](folder)
+    assert found["base"].talker == _numbers(talker / "base" / "model.safetensors", "talker.")
+    tokenizers = {name: codec / name / "speech_tokenizer" / "model.safetensors" for name in found}
+    assert found["custom_voice"].decoder == _numbers(tokenizers["custom_voice"], "decoder.")
+    speaker = _numbers(codec / "base" / "model.safetensors", "speaker_encoder.")
+    assert found["base"].encoders == _numbers(tokenizers["base"], "encoder.") + speaker
 
 
 @pytest.mark.parametrize("name", list(PUBLISHED_PARAMETERS))
