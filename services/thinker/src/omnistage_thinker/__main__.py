@@ -1,4 +1,4 @@
-"""Run the thinker: settings -> bootstrap -> run."""
+"""Run the thinker: settings -> bootstrap -> run. Or compare its models with their references: `parity FOLDER`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,12 @@ EXIT_FAILED_START = 3
 
 
 def main() -> None:
-    """Entry point of `omnistage-thinker` and `python -m omnistage_thinker`."""
+    """Entry point of `omnistage-thinker` and `python -m omnistage_thinker`; with `parity FOLDER` it compares."""
+    if sys.argv[1:2] == ["parity"]:
+        limit_threads(1)
+        from omnistage_thinker.parity import main as compare
+
+        sys.exit(compare(sys.argv[2:]))
     try:
         settings = read_settings()
     except ConfigError as error:
