@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import csv
+import json
 import os
 import platform
 import statistics
@@ -21,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -29,7 +30,6 @@ from pathlib import Path
 
 os.environ.update({"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"})
 
-import httpx
 import uvloop
 
 from omnistage.config import load_models
@@ -106,20 +106,35 @@ class Engines:
 
 
 class OverHttp:
-    """The whole system."""
+    """The whole system, asked by a client that does the least it can: it runs on the same cores."""
 
-    def __init__(self, client: httpx.AsyncClient) -> None:
-        self._client = client
+    def __init__(self, address: str) -> None:
+        self._host, self._port = address.removeprefix("http://").rsplit(":", 1)
+        self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
     async def speak(self, text: str) -> Run:
         body = {"model": "tts-1", "voice": "alloy", "input": text, "response_format": "pcm", "seed": 1}
+        data = json.dumps(body).encode()
         began, first, received = time.perf_counter(), 0.0, 0
-        async with self._client.stream("POST", "/v1/audio/speech", json=body) as answer:
-            answer.raise_for_status()
-            async for piece in answer.aiter_raw():
-                first = first or time.perf_counter() - began
-                received += len(piece)
+        connection = self._idle.pop() if self._idle else await asyncio.open_connection(self._host, int(self._port))
+        reader, writer = connection
+        head = f"POST /v1/audio/speech HTTP/1.1\r\nhost: {self._host}\r\ncontent-type: application/json\r\n"
+        writer.write(f"{head}content-length: {len(data)}\r\n\r\n".encode() + data)
+        answer = await reader.readuntil(b"\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 200"), answer
+        assert b"transfer-encoding: chunked" in answer.lower(), answer
+        # RFC 9112, section 7.1: size in hexadecimal, data, and an empty chunk at the end.
+        while size := int(await reader.readuntil(b"\r\n"), 16):
+            first = first or time.perf_counter() - began
+            await reader.readexactly(size + 2)
+            received += size
+        await reader.readexactly(2)
+        self._idle.append(connection)
         return Run(first, time.perf_counter() - began, received / 2 / RATE_HZ)
+
+    def close(self) -> None:
+        for _, writer in self._idle:
+            writer.close()
 
 
 @contextmanager
@@ -153,9 +168,7 @@ async def measure(
     address: str, rounds: int, streams: int, turns: int
 ) -> list[tuple[str, float, float, str, float, str]]:
     engines = await Engines.load()
-    limits = httpx.Limits(max_connections=streams, max_keepalive_connections=streams)
-    async with httpx.AsyncClient(base_url=address, timeout=120, limits=limits) as client:
-        over_http = OverHttp(client)
+    with closing(OverHttp(address)) as over_http:
         for _ in range(5):
             await over_http.speak(SENTENCE)
             await engines.speak(SENTENCE)
@@ -197,7 +210,7 @@ def write(rows: list[tuple[str, float, float, str, float, str]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=60)
-    parser.add_argument("--streams", type=int, default=8)
+    parser.add_argument("--streams", type=int, default=16, help="clients at once in throughput runs")
     parser.add_argument("--turns", type=int, default=12, help="requests of each client of a throughput run")
     options = parser.parse_args()
     if any(os.environ.get(name) != value for name, value in ALLOCATOR.items()):
