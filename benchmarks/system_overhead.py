@@ -210,7 +210,7 @@ def write(rows: list[tuple[str, float, float, str, float, str]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=60)
-    parser.add_argument("--streams", type=int, default=16, help="clients at once in throughput runs")
+    parser.add_argument("--streams", type=int, default=8, help="clients at once in throughput runs")
     parser.add_argument("--turns", type=int, default=12, help="requests of each client of a throughput run")
     options = parser.parse_args()
     if any(os.environ.get(name) != value for name, value in ALLOCATOR.items()):
