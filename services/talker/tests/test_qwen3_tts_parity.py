@@ -17,9 +17,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from omnistage.parity import Tolerance
+from omnistage_talker.models.qwen3.replay import greedy
 from omnistage_talker.models.qwen3_tts.parity import check
 from omnistage_talker.models.qwen3_tts.prompt import Manner
-from omnistage_talker.models.qwen3_tts.replay import Fixture, greedy, make_prompt, read_fixtures, run_frames
+from omnistage_talker.models.qwen3_tts.replay import Fixture, make_prompt, read_fixtures, run_frames
 from omnistage_talker.models.qwen3_tts.talker import Talker
 
 CLEARLY = 100.0
@@ -114,11 +115,90 @@ def test_another_manner_is_seen_in_every_part(
     talker = talkers["base"]
     right = _numbers(talker, fixture.manner(), fixture.text_ids())
     wrong = _numbers(talker, CONTROLS[control](fixture.manner()), fixture.text_ids())
-    assert _moved(right.prefill_embeds, wrong.prefill_embeds) > CLEARLY * Tolerance.EMBEDDINGS
+    _check_all_moved(right, wrong)
+
+
+def _check_all_moved(right: Numbers, wrong: Numbers) -> None:
+    """Every part of the comparison is far from what it was; what is fed, where the codes are others."""
+    if len(right.prefill_embeds) == len(wrong.prefill_embeds):
+        assert _moved(right.prefill_embeds, wrong.prefill_embeds) > CLEARLY * Tolerance.EMBEDDINGS
     assert _moved(right.logits, wrong.logits) > CLEARLY * Tolerance.LOGITS
     assert _moved(right.hidden, wrong.hidden) > CLEARLY * Tolerance.HIDDEN_STATES
     assert _moved(right.residual, wrong.residual) > CLEARLY * Tolerance.LOGITS
+    if not torch.equal(right.codes[:, :3], wrong.codes[:, :3]):
+        assert _moved(right.fed, wrong.fed) > CLEARLY * Tolerance.EMBEDDINGS
     assert right.codes.shape != wrong.codes.shape or not torch.equal(right.codes, wrong.codes)
+
+
+def _other_speaker(manner: Manner) -> Manner:
+    return replace(manner, speaker="serena")
+
+
+def _no_speaker(manner: Manner) -> Manner:
+    return replace(manner, speaker=None)
+
+
+def _language_without_dialect(manner: Manner) -> Manner:
+    return replace(manner, language="english")
+
+
+def _other_dialect(manner: Manner) -> Manner:
+    return replace(manner, language="sichuan_dialect")
+
+
+def _no_instruction(manner: Manner) -> Manner:
+    return replace(manner, instruct_ids=())
+
+
+def _other_instruction(manner: Manner) -> Manner:
+    """One of its words is another one."""
+    ids = list(manner.instruct_ids)
+    ids[len(ids) // 2] += 1
+    return replace(manner, instruct_ids=tuple(ids))
+
+
+VOICE_CONTROLS: dict[str, tuple[str, Callable[[Manner], Manner]]] = {
+    "another speaker": ("streaming", _other_speaker),
+    "no speaker": ("streaming", _no_speaker),
+    "another language": ("streaming", _other_language),
+    "text at other places": ("streaming", _other_order_of_text),
+    "a language in place of the speaker's dialect": ("dialect_auto", _language_without_dialect),
+    "another dialect": ("dialect_auto", _other_dialect),
+    "another speaker than the one with the dialect": ("dialect_auto", _other_speaker),
+    "a language in place of none": ("auto_no_dialect", _language_without_dialect),
+    "no instruction": ("instruct", _no_instruction),
+    "another instruction": ("instruct", _other_instruction),
+    "a speaker beside a described voice": ("no_speaker_instruct", _other_speaker),
+    "another description": ("no_speaker_instruct", _other_instruction),
+}
+
+
+@pytest.mark.parametrize("control", VOICE_CONTROLS)
+def test_another_voice_or_manner_of_a_named_voice_is_seen_in_every_part(
+    golden: Path, talkers: dict[str, Talker], control: str
+) -> None:
+    name, changed = VOICE_CONTROLS[control]
+    fixture = _fixture(golden, f"custom_voice.{name}")
+    talker = talkers["custom_voice"]
+    right = _numbers(talker, fixture.manner(), fixture.text_ids())
+    wrong = _numbers(talker, changed(fixture.manner()), fixture.text_ids())
+    _check_all_moved(right, wrong)
+
+
+@pytest.mark.parametrize("group", [0, 1, 8, 15])
+def test_another_code_of_any_group_is_seen_in_what_the_talker_is_fed(
+    golden: Path, talkers: dict[str, Talker], group: int
+) -> None:
+    """The recording says what the second step is fed: the first frame's codes and the next piece of text."""
+    fixture = _fixture(golden, "custom_voice.streaming")
+    talker = talkers["custom_voice"]
+    expected = fixture.tensors["decode_input_embeds_first3"][0, :1]
+    text = make_prompt(talker, fixture.manner(), fixture.text_ids()).later.row(0)
+    codes = fixture.tensors["codes_rp105"][:, :1].T.long()
+    assert _moved(talker.embeddings.frames(codes) + text, expected) <= Tolerance.EMBEDDINGS
+    wrong = codes.clone()
+    wrong[0, group] = (wrong[0, group] + 1) % 2048
+    assert _moved(talker.embeddings.frames(wrong) + text, expected) > CLEARLY * Tolerance.EMBEDDINGS
 
 
 def test_another_position_is_seen(golden: Path, talkers: dict[str, Talker]) -> None:
