@@ -6,12 +6,26 @@ import copy
 import json
 import subprocess
 import sys
+import typing
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from omnistage.contracts import CONTRACT_VERSION
+from omnistage.contracts import (
+    CONTRACT_VERSION,
+    AnyRecord,
+    AnyWork,
+    AudioDone,
+    Control,
+    Message,
+    SpeechAbilities,
+    SpeechOptions,
+    VoiceReference,
+    since,
+)
 
 GOLDEN = Path(__file__).parent / "golden"
 VERSIONS = sorted(int(folder.name.removeprefix("v1.")) for folder in GOLDEN.glob("v1.*"))
@@ -57,6 +71,41 @@ def test_the_current_schema_is_the_committed_one(root: Path, tmp_path: Path) -> 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_nothing_was_removed_or_retyped(version: int) -> None:
     assert removed_or_changed(_schema(version), _schema(CONTRACT_VERSION)) == []
+
+
+def _marks(kind: Any, seen: set[type]) -> Iterator[int]:
+    """Versions that a type and all that it may hold are marked with."""
+    for argument in (*typing.get_args(kind), *getattr(kind, "__metadata__", ())):
+        if isinstance(argument, msgspec.Meta):
+            yield from (argument.extra or {}).values()
+        else:
+            yield from _marks(argument, seen)
+    if isinstance(kind, type) and issubclass(kind, Message) and kind not in seen:
+        seen.add(kind)
+        yield kind.SINCE
+        for hint in typing.get_type_hints(kind, include_extras=True).values():
+            yield from _marks(hint, seen)
+
+
+def test_no_mark_is_of_a_version_that_does_not_exist() -> None:
+    """A mark beyond the current version would keep the work from every reader."""
+    seen: set[type] = set()
+    marks = {mark for union in (AnyWork, AnyRecord, Control) for mark in _marks(union, seen)}
+    assert marks <= set(range(1, CONTRACT_VERSION + 1))
+    assert {SpeechOptions, VoiceReference, AudioDone, SpeechAbilities} <= seen
+
+
+def test_marks_are_found_wherever_they_are() -> None:
+    class Inner(Message, frozen=True, kw_only=True, omit_defaults=True):
+        pitch: typing.Annotated[float, since(7)] = 1.0
+
+    class Outer(Message, frozen=True, kw_only=True, omit_defaults=True):
+        SINCE: typing.ClassVar[int] = 3
+        parts: tuple[Inner | None, ...] = ()
+
+    Outer.__annotations__["parts"] = tuple[Inner | None, ...]
+    Inner.__annotations__["pitch"] = typing.Annotated[float, since(7)]
+    assert set(_marks(Outer | None, set())) == {1, 3, 7}
 
 
 def test_the_comparison_finds_faults() -> None:
