@@ -17,7 +17,7 @@ from tests.support.checkpoints import tiny_codec
 from tests.support.stages import Engines, answer, stage
 
 from omnistage.config import ModelsFile
-from omnistage.contracts import AudioDelta, Inline, SpeakText, SpeechOptions, VoiceReference
+from omnistage.contracts import AudioDelta, AudioDone, Inline, SpeakText, SpeechOptions, VoiceReference
 from omnistage.tensors.memory import MemorySpace
 from omnistage.tensors.plane import memory_plane
 from omnistage.transport.memory import MemoryBroker, MemoryBus
@@ -159,8 +159,15 @@ async def _alone(engines: Engines, folder: Path, task: str) -> NDArray[np.float3
 
 @pytest.mark.parametrize("task", TASKS)
 async def test_every_task_sounds_as_its_engines_say(engines: Engines, folder: Path, task: str) -> None:
+    reasons: list[str] = []
+
+    async def on_record(record: Any) -> None:
+        if isinstance(record, AudioDone):
+            reasons.append(record.finish_reason)
+
     async with deployed(engines) as system:
-        found = await answer(system.bus, system.plane, work(task, "r"))
+        found = await answer(system.bus, system.plane, work(task, "r"), on_record=on_record)
+    assert reasons == ["length"]
     assert len(found.samples) == FRAMES * SAMPLES_PER_FRAME
     expected = np.clip(await _alone(engines, folder, task), -1, 1)
     assert np.abs(found.samples / LOUDEST - expected).max() < 2 / LOUDEST + 1e-4
@@ -173,9 +180,12 @@ async def test_another_instance_goes_on_exactly(engines: Engines, task: str, rep
     async with deployed(engines) as system:
         whole = await answer(system.bus, system.plane, work(task, "whole"))
         seen = 0
+        reasons: list[str] = []
 
         async def on_record(record: Any) -> None:
             nonlocal seen
+            if isinstance(record, AudioDone):
+                reasons.append(record.finish_reason)
             if isinstance(record, AudioDelta):
                 seen += 1
                 if seen == count:
@@ -183,4 +193,5 @@ async def test_another_instance_goes_on_exactly(engines: Engines, task: str, rep
 
         broken = await answer(system.bus, system.plane, work(task, "broken"), on_record=on_record)
     assert seen > count
+    assert reasons == ["length"]
     assert np.array_equal(broken.samples, whole.samples)
