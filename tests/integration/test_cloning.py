@@ -17,7 +17,7 @@ import pytest
 from numpy.typing import NDArray
 from services.talker.tests.checkpoints import make_checkpoint
 from tests.support.checkpoints import tiny_cloning_codec
-from tests.support.stages import Engines, Stage, answer, stage
+from tests.support.stages import PATIENCE_S, Engines, Stage, answer, stage
 
 from omnistage.config import ModelsFile
 from omnistage.contracts import CONTRACT_VERSION, Inline, Presence, SpeakText, SpeechOptions, VoiceReference, encode
@@ -113,10 +113,9 @@ class System:
                 name: await stack.enter_async_context(stage(make(), self.engines, *self.member(), f"{name}-1"))
                 for name, make in SERVICES.items()
             }
-            announcing = asyncio.ensure_future(self._announce(stages))
-            try:
+            async with asyncio.TaskGroup() as group:
+                announcing = group.create_task(self._announce(stages))
                 yield self
-            finally:
                 announcing.cancel()
 
     async def _announce(self, stages: dict[str, Stage]) -> None:
@@ -153,7 +152,7 @@ class System:
             async with httpx.AsyncClient(
                 transport=httpx.ASGITransport(app), base_url=f"http://{name}", timeout=200
             ) as http:
-                async with asyncio.timeout(60):
+                async with asyncio.timeout(PATIENCE_S):
                     while (await http.get("/ready")).status_code != 200:
                         await asyncio.sleep(0.01)
                 yield http
