@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from services.talker.tests.checkpoints import FIXTURES, make_checkpoint
 
+from omnistage_talker.models.qwen3_omni.talker import OmniTalker
+from omnistage_talker.models.qwen3_omni.talker import load_talker as load_omni_talker
 from omnistage_talker.models.qwen3_tts.checkpoint import load_talker
 from omnistage_talker.models.qwen3_tts.talker import Talker
 
@@ -20,6 +22,18 @@ def _golden() -> Path:
     folder = Path(named) if named else beside if beside.is_dir() else FIXTURES
     assert (folder / "qwen3_tts" / "fixtures").is_dir(), f"{folder} holds no golden fixtures"
     return folder.resolve() / "qwen3_tts"
+
+
+@pytest.fixture(scope="session", name="golden_omni")
+def _golden_omni(golden: Path) -> Path:
+    """The same of Qwen3-Omni."""
+    return golden.parent / "qwen3_omni"
+
+
+@pytest.fixture(scope="session", name="omni_talker")
+def _omni_talker(golden_omni: Path) -> OmniTalker:
+    """The tiny talker of Qwen3-Omni."""
+    return load_omni_talker(golden_omni / "model")
 
 
 @pytest.fixture(scope="session", name="talkers")

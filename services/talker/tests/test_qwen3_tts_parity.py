@@ -17,9 +17,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from omnistage.parity import Tolerance
+from omnistage_talker.models.qwen3.replay import greedy
 from omnistage_talker.models.qwen3_tts.parity import check
 from omnistage_talker.models.qwen3_tts.prompt import Manner
-from omnistage_talker.models.qwen3_tts.replay import Fixture, greedy, make_prompt, read_fixtures, run_frames
+from omnistage_talker.models.qwen3_tts.replay import Fixture, make_prompt, read_fixtures, run_frames
 from omnistage_talker.models.qwen3_tts.talker import Talker
 
 CLEARLY = 100.0

@@ -14,11 +14,12 @@ from omnistage.ar.kv_cache import PagedKVCache
 from omnistage.ar.runner import Emitted
 from omnistage.ar.scheduler import Scheduler, SchedulerConfig
 from omnistage.ar.sequence import Sequence
+from omnistage_talker.models.qwen3.replay import greedy
+from omnistage_talker.models.qwen3.request import FrameRequest, FrameSampling
+from omnistage_talker.models.qwen3.runner import FrameRunner
 from omnistage_talker.models.qwen3_tts.checkpoint import load_talker
 from omnistage_talker.models.qwen3_tts.prompt import Manner
-from omnistage_talker.models.qwen3_tts.replay import greedy, make_prompt
-from omnistage_talker.models.qwen3_tts.request import FrameRequest, FrameSampling
-from omnistage_talker.models.qwen3_tts.runner import FrameRunner
+from omnistage_talker.models.qwen3_tts.replay import make_prompt
 from omnistage_talker.models.qwen3_tts.talker import Talker
 
 BLOCKS = 32

@@ -12,9 +12,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from omnistage.ar.qwen3.positions import Media
 from omnistage.errors import ConfigError, InvalidRequest
 from omnistage_thinker.models.qwen3_omni.checkpoint import load_thinker
-from omnistage_thinker.models.qwen3_omni.positions import Media
 from omnistage_thinker.models.qwen3_omni.prompt import Towers, make_prompt
 from omnistage_thinker.models.qwen3_omni.runner import SpokenRows
 from omnistage_thinker.models.qwen3_omni.thinker import Thinker

@@ -12,10 +12,9 @@ from transformers.models.qwen3_omni_moe.modeling_qwen3_omni_moe import (
     Qwen3OmniMoePreTrainedModelForConditionalGeneration as Reference,
 )
 
+from omnistage.ar.qwen3.positions import Media, MediaIds, PositionRule, Video
 from omnistage.errors import InvalidRequest
 from omnistage_thinker.models.qwen3_omni.audio_tower import audio_tokens
-from omnistage_thinker.models.qwen3_omni.config import MediaIds
-from omnistage_thinker.models.qwen3_omni.positions import Media, PositionRule, Video
 
 IDS = MediaIds(audio=277, image=280, video=281, audio_start=275, vision_start=278)
 AUDIO_END, VISION_END = 276, 279

@@ -74,8 +74,9 @@ def test_experts_are_the_weighted_sum_of_the_likeliest(normalized: bool, shared_
         assert torch.allclose(made, expected, atol=2e-4)
 
 
-def test_a_token_has_the_same_bits_beside_any_others() -> None:
-    experts = Experts(ExpertsConfig(COUNT, 2, INNER, True, 0, frozenset()), WIDTH, _Drawn().take, "")
+@pytest.mark.parametrize("shared_width", [0, 24])
+def test_a_token_has_the_same_bits_beside_any_others(shared_width: int) -> None:
+    experts = Experts(ExpertsConfig(COUNT, 2, INNER, True, shared_width, frozenset()), WIDTH, _Drawn().take, "")
     x = torch.randn(40, WIDTH, generator=torch.Generator().manual_seed(2))
     whole = experts(x)
     for first in range(0, 40, 4):

@@ -14,7 +14,13 @@ def _qwen3_tts(folder: Path) -> Iterator[Comparison]:
     return check(folder)
 
 
-CHECKS: Mapping[str, Check] = {"qwen3_tts": _qwen3_tts}
+def _qwen3_omni(folder: Path) -> Iterator[Comparison]:
+    from omnistage_talker.models.qwen3_omni.parity import check
+
+    return check(folder)
+
+
+CHECKS: Mapping[str, Check] = {"qwen3_tts": _qwen3_tts, "qwen3_omni_moe": _qwen3_omni}
 """model_type of a checkpoint -> the check of its family."""
 
 

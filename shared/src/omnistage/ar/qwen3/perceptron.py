@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear, silu
+from torch.nn.functional import silu
 
 from omnistage.ar.linear import make_product, padded
 from omnistage.ar.qwen3.config import ExpertsConfig
 from omnistage.ar.qwen3.weights import WeightSource
+
+_GATE_COLUMNS = 8
+"""Copies of the shared expert's gate: `linear.padded_length` holds for widths that are multiples of this."""
 
 
 class Perceptron:
@@ -41,7 +44,8 @@ class Experts:
         self._shared: Perceptron | None = None
         if config.shared_width:
             self._shared = Perceptron(width, config.shared_width, take, f"{prefix}shared_expert.")
-            self._shared_gate = take(f"{prefix}shared_expert_gate.weight", (1, width))
+            gate = take(f"{prefix}shared_expert_gate.weight", (1, width))
+            self._shared_gate = make_product(gate.expand(_GATE_COLUMNS, -1).contiguous())
 
     def __call__(self, x: Tensor) -> Tensor:
         """[tokens, width] -> the same."""
@@ -56,5 +60,5 @@ class Experts:
             made = self._experts[index](padded(x[tokens]))[: len(tokens)]
             out.index_add_(0, tokens, made * weights[tokens, places, None])
         if self._shared is not None:
-            out = out + torch.sigmoid(linear(x, self._shared_gate)) * self._shared(x)
+            out = out + torch.sigmoid(self._shared_gate(x))[:, :1] * self._shared(x)
         return out

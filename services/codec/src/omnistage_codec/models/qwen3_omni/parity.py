@@ -19,19 +19,22 @@ from omnistage_codec.models.qwen3.stream import StreamedWave
 from omnistage_codec.models.qwen3.waveforms import Recorded, check_waveforms, in_chunks, named, to_frames
 from omnistage_codec.models.qwen3_omni.loading import load
 
+_CODEC = "code2wav"
+_ANSWER = "waveform_rp105"
+
 
 def check(folder: Path) -> Iterator[Comparison]:
     """Compare everything in a family folder that concerns the codec. Raises ConfigError for a broken checkpoint."""
+    files = {path.stem: load_file(path) for path in sorted((folder / FIXTURES).glob("*.safetensors"))}
+    mine = {name: recorded for name, recorded in files.items() if name == _CODEC or _ANSWER in recorded}
+    if not mine:
+        return
     wave = load(ModelOptions(checkpoint=folder / "model"))
-    for path in sorted((folder / FIXTURES).glob("*.safetensors")):
-        recorded = load_file(path)
-        if path.stem == "code2wav":
-            yield from named(path.stem, check_waveforms(wave, recorded))
-        elif "waveform_rp105" in recorded:
-            yield from named(path.stem, _answer(wave, recorded))
+    for name, recorded in mine.items():
+        yield from named(name, check_waveforms(wave, recorded) if name == _CODEC else _answer(wave, recorded))
 
 
 def _answer(wave: StreamedWave, recorded: Recorded) -> Iterator[Comparison]:
     codes = to_frames(recorded["codes_rp105"])
     (samples,) = in_chunks(wave, codes, len(codes), 0)
-    yield compare("waveform_rp105", samples, recorded["waveform_rp105"], Tolerance.WAVEFORM)
+    yield compare(_ANSWER, samples, recorded[_ANSWER], Tolerance.WAVEFORM)

@@ -10,6 +10,7 @@ from typing import Any
 from omnistage.ar.qwen3.config import DecoderConfig, decoder_config, read_json
 from omnistage.contracts import SpeechTask
 from omnistage.errors import ConfigError
+from omnistage_talker.models.qwen3.config import FrameConfig
 
 TASKS: tuple[SpeechTask, ...] = ("custom_voice", "voice_design", "base")
 _SMALL = "0b6"
@@ -84,6 +85,11 @@ class Qwen3TTSConfig:
     speakers: Mapping[str, int]
     dialects: Mapping[str, str]
     sampling: SamplingDefaults
+
+    @property
+    def frames(self) -> FrameConfig:
+        """Its decoder of frames."""
+        return FrameConfig(self.talker, self.predictor, self.num_groups, self.codec.eos)
 
 
 def read_config(folder: Path) -> Qwen3TTSConfig:

@@ -9,6 +9,8 @@ import numpy as np
 from omnistage.ar.kv_cache import PagedKVCache
 from omnistage.contracts import SpeechOptions
 from omnistage_talker.models.base import Reference, SpeechFacts
+from omnistage_talker.models.qwen3.request import FrameRequest
+from omnistage_talker.models.qwen3.runner import FrameRunner
 from omnistage_talker.models.qwen3_tts.checkpoint import load_talker
 from omnistage_talker.models.qwen3_tts.layout import FRAME_RATE_HZ, LAYOUT
 from omnistage_talker.models.qwen3_tts.options import (
@@ -21,8 +23,6 @@ from omnistage_talker.models.qwen3_tts.options import (
     voices,
 )
 from omnistage_talker.models.qwen3_tts.prompt import Prompt
-from omnistage_talker.models.qwen3_tts.request import FrameRequest
-from omnistage_talker.models.qwen3_tts.runner import FrameRunner
 from omnistage_talker.models.qwen3_tts.talker import Talker
 from omnistage_talker.models.qwen3_tts.tokenizer import ArrivingText, TextTokenizer, load_tokenizer
 

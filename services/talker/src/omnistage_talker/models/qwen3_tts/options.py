@@ -10,9 +10,9 @@ from omnistage.ar.draw import Choice
 from omnistage.contracts import SpeechOptions, SpeechSampling
 from omnistage.errors import InvalidRequest
 from omnistage_talker.models.base import Reference
+from omnistage_talker.models.qwen3.request import FrameSampling
 from omnistage_talker.models.qwen3_tts.config import Qwen3TTSConfig
 from omnistage_talker.models.qwen3_tts.prompt import AUTO, Manner
-from omnistage_talker.models.qwen3_tts.request import FrameSampling
 from omnistage_talker.models.qwen3_tts.tokenizer import TextTokenizer
 
 TAGS = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -11,15 +12,14 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from omnistage.parity import Comparison, Tolerance, compare
+from omnistage_talker.models.qwen3.replay import PENALTIES, TRACED, Replay, check_numbers, greedy
 from omnistage_talker.models.qwen3_tts.checkpoint import load_talker
 from omnistage_talker.models.qwen3_tts.prompt import Manner, Prompt
-from omnistage_talker.models.qwen3_tts.replay import Fixture, Replay, greedy, make_prompt, read_fixtures, run_frames
+from omnistage_talker.models.qwen3_tts.replay import Fixture, make_prompt, read_fixtures, run_frames
 from omnistage_talker.models.qwen3_tts.talker import Talker
 from omnistage_talker.models.qwen3_tts.tokenizer import TextTokenizer, load_tokenizer
 
-PENALTIES = {"rp105": 1.05, "rp100": 1.0}
-_TRACED = "rp105"
-_FIRST = 3
+_NUMBERS = ("talker_", "decode_input_embeds_", "code_predictor_logits_")
 
 
 def check(folder: Path) -> Iterator[Comparison]:
@@ -53,7 +53,7 @@ def check_fixture(
             name = f"codes_{tag}" if f"codes_{tag}" in fixture.tensors else f"codes_{tag}.{index}"
             found = result.codes[:, : fixture.max_frames]
             yield compare(f"{fixture.name}: {name}", found.numpy(), fixture.tensors[name].numpy(), Tolerance.CODES)
-            if tag == _TRACED:
+            if tag == TRACED:
                 yield from _check_numbers(fixture, index, result)
 
 
@@ -90,26 +90,11 @@ def _embeds(fixture: Fixture, part: str, found: Tensor, recorded: Tensor) -> Com
 
 
 def _check_numbers(fixture: Fixture, index: int, result: Replay) -> Iterator[Comparison]:
-    recorded, steps = fixture.tensors, result.numbers
+    recorded = fixture.tensors
     suffix = f"[{index}]" if recorded["talker_logits_first3"].shape[0] > 1 else ""
-
-    def row(name: str, found: list[Tensor], allowed: float) -> Comparison:
-        expected = recorded[name][index]
-        return compare(f"{fixture.name}: {name}{suffix}", torch.stack(found).numpy(), expected.numpy(), allowed)
-
-    tokens = recorded["talker_tokens_rp105"][index]
-    yield compare(f"{fixture.name}: talker_tokens_rp105{suffix}", result.tokens, tokens.numpy(), Tolerance.CODES)
-    first = steps[:_FIRST]
-    yield row("talker_logits_first3", [step.logits for step in first], Tolerance.LOGITS)
-    yield row("talker_hidden_first3", [step.hidden for step in first], Tolerance.HIDDEN_STATES)
-    fed = [step.embeds for step in steps[1 : 1 + _FIRST]]
-    yield row("decode_input_embeds_first3", fed, Tolerance.EMBEDDINGS)
-    name = "code_predictor_logits_frame0"
-    if name in recorded:
-        yield row(name, list(steps[0].residual), Tolerance.LOGITS)
-    else:
-        places = recorded[f"{name}_topid"][index].long()
-        yield row(f"{name}_top", list(steps[0].residual.gather(1, places)), Tolerance.LOGITS)
+    mine = {name: tensor[index] for name, tensor in recorded.items() if name.startswith(_NUMBERS)}
+    for row in check_numbers(mine, result):
+        yield replace(row, part=f"{fixture.name}: {row.part}{suffix}")
 
 
 def _end_to_end(talker: Talker, tokenizer: TextTokenizer, folder: Path, kind: str) -> Iterator[Comparison]:
@@ -135,6 +120,6 @@ def _end_to_end(talker: Talker, tokenizer: TextTokenizer, folder: Path, kind: st
         )
         prompt = make_prompt(talker, manner, tokenizer.encode(request["text"]))
         frames = tensors["codes"].shape[1]
-        (result,) = run_frames(talker, [prompt], greedy(PENALTIES[_TRACED]), frames)
+        (result,) = run_frames(talker, [prompt], greedy(PENALTIES[TRACED]), frames)
         part = f"{name.removesuffix('.safetensors')}: codes"
         yield compare(part, result.codes.numpy(), tensors["codes"].numpy(), Tolerance.CODES)

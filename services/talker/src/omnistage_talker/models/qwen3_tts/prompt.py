@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from omnistage_talker.models.qwen3.request import TextRows
 from omnistage_talker.models.qwen3_tts.config import Qwen3TTSConfig
-from omnistage_talker.models.qwen3_tts.request import TextRows
 from omnistage_talker.models.qwen3_tts.talker import Embeddings
 
 AUTO = "auto"

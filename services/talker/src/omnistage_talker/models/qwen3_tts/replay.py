@@ -12,21 +12,14 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from omnistage.ar.blocks import BlockManager
-from omnistage.ar.draw import Choice
-from omnistage.ar.kv_cache import PagedKVCache
-from omnistage.ar.scheduler import Scheduler, SchedulerConfig
-from omnistage.ar.sequence import Sequence as ARSequence
+from omnistage_talker.models.qwen3.replay import Replay, run_requests
+from omnistage_talker.models.qwen3.request import FrameRequest, FrameSampling
 from omnistage_talker.models.qwen3_tts.prompt import Manner, Prompt
-from omnistage_talker.models.qwen3_tts.request import FrameRequest, FrameSampling
-from omnistage_talker.models.qwen3_tts.runner import FrameRunner, Trace, Traced
 from omnistage_talker.models.qwen3_tts.talker import Talker
 
 ROLE, TURN_END, REF_END = 3, 5, 2
 """Tokens around the text: the turn's opening before it, and behind it the end of the turn, with or without the opening
 of the next one."""
-
-_BLOCK = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,27 +78,6 @@ def make_prompt(talker: Talker, manner: Manner, text_ids: Sequence[int]) -> Prom
     return prompt
 
 
-def greedy(repetition_penalty: float) -> FrameSampling:
-    """The likeliest code in every group."""
-    choice = Choice(temperature=0.0)
-    return FrameSampling(choice, choice, repetition_penalty)
-
-
-@dataclass(frozen=True, slots=True)
-class Replay:
-    """What one prompt gave.
-
-    Attributes:
-        codes: [groups, frames] int32, without the end.
-        tokens: group 0, with the end if it came.
-        numbers: behind each of `tokens`.
-    """
-
-    codes: Tensor
-    tokens: list[int]
-    numbers: list[Traced]
-
-
 def run_frames(
     talker: Talker, prompts: Sequence[Prompt], sampling: FrameSampling, max_frames: int, *, position_offset: int = 0
 ) -> list[Replay]:
@@ -121,41 +93,15 @@ def run_frames(
     Returns:
         One result for each prompt, in order.
     """
-    longest = position_offset + max(len(_prefill(prompt)) for prompt in prompts) + max_frames + 1
-    num_blocks = len(prompts) * -(-longest // _BLOCK) + 1
-    scheduler = Scheduler(
-        SchedulerConfig(len(prompts), 1024, 1024, longest), BlockManager(num_blocks, _BLOCK, prefix_cache=False)
-    )
-    trace: Trace = {}
-    runner = FrameRunner(talker, PagedKVCache(talker.cache_shape(num_blocks, _BLOCK)), trace=trace)
-    sequences = []
-    for index, prompt in enumerate(prompts):
+    requests = []
+    for prompt in prompts:
         prefill = _prefill(prompt)
         if position_offset:
             prefill = torch.cat((prefill.new_zeros(position_offset, prefill.shape[1]), prefill))
-        sequence = ARSequence(
-            str(index),
-            [0] * len(prefill),
-            len(prefill),
-            max_frames,
-            frozenset({(talker.config.codec.eos,)}),
-            cache_salt=None,
-            payload=FrameRequest(prefill, prompt.later, sampling),
-        )
-        sequences.append(sequence)
-        scheduler.add(sequence)
-    while (batch := scheduler.schedule()).rows:
-        scheduler.commit(batch, [item.token for item in runner.step(batch)])
-    return [_result(sequence, talker.config.num_groups, trace) for sequence in sequences]
+        requests.append(FrameRequest(prefill, prompt.later, sampling))
+    return run_requests(talker, requests, max_frames)
 
 
 def _prefill(prompt: Prompt) -> Tensor:
     assert prompt.prefill is not None, "the prompt's text is not complete"
     return prompt.prefill
-
-
-def _result(sequence: ARSequence, groups: int, trace: Trace) -> Replay:
-    emitted: list[Any] = sequence.tokens[sequence.num_prompt :]
-    frames = [frame for frame in emitted if len(frame) > 1]
-    codes = torch.tensor(frames, dtype=torch.int32).reshape(-1, groups).T
-    return Replay(codes, [frame[0] for frame in emitted], trace[sequence.request_id])

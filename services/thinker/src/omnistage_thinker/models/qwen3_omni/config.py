@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from omnistage.ar.qwen3.config import DecoderConfig, decoder_config, read_json
+from omnistage.ar.qwen3.positions import MediaIds
 from omnistage.errors import ConfigError
 
 MODEL_TYPE = "qwen3_omni_moe"
@@ -60,17 +61,6 @@ class VisionConfig:
     output_width: int
     grid_size: int
     deep_layers: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class MediaIds:
-    """Ids of the tokens that stand for media, one for each result of a tower, and of what opens them."""
-
-    audio: int
-    image: int
-    video: int
-    audio_start: int
-    vision_start: int
 
 
 @dataclass(frozen=True, slots=True)

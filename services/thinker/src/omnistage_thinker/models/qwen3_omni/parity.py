@@ -1,7 +1,7 @@
 """Compares the thinker with recorded numbers of the reference implementation, part by part.
 
-Files with `thinker_embeds` hold a request: token ids, media as the processor prepared them, and what came of them. One
-that has both kinds of media takes their contents from the files `audio` and `image`.
+Files with `thinker_step_logits` hold a request: token ids, media as the processor prepared them, and what came of them.
+One that has both kinds of media takes their contents from the files `audio` and `image`.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from omnistage.ar.qwen3.config import read_json
+from omnistage.ar.qwen3.positions import Grid, Media
 from omnistage.parity import Comparison, Tolerance, compare
 from omnistage.parity.folders import FIXTURES
 from omnistage_thinker.models.qwen3_omni.checkpoint import load_thinker
 from omnistage_thinker.models.qwen3_omni.mel import LogMel
-from omnistage_thinker.models.qwen3_omni.positions import Media
 from omnistage_thinker.models.qwen3_omni.prompt import Prompt, Towers, make_prompt
 from omnistage_thinker.models.qwen3_omni.replay import Replay, run_prompts
 from omnistage_thinker.models.qwen3_omni.thinker import Thinker
-from omnistage_thinker.models.qwen3_omni.vision_tower import Grid, Seen
+from omnistage_thinker.models.qwen3_omni.vision_tower import Seen
 
 Recorded = Mapping[str, Tensor]
 
 CHECKPOINT = "model"
 _AUDIO, _IMAGE = "audio", "image"
-_REQUEST = "thinker_embeds"
+_REQUEST = "thinker_step_logits"
 
 
 @dataclass(frozen=True, slots=True)

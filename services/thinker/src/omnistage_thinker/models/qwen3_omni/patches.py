@@ -8,9 +8,9 @@ from math import ceil, floor, sqrt
 import torch
 from torch import Tensor
 
+from omnistage.ar.qwen3.positions import Grid
 from omnistage.errors import InvalidRequest
 from omnistage_thinker.models.qwen3_omni.config import VisionConfig
-from omnistage_thinker.models.qwen3_omni.vision_tower import Grid
 
 _MOST_STRETCHED = 200
 """Width to height, or the reverse, of a picture that is not taken."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from omnistage.ar.qwen3.positions import Media, PositionRule
 from omnistage.errors import InvalidRequest
-from omnistage_thinker.models.qwen3_omni.positions import Media, PositionRule
 from omnistage_thinker.models.qwen3_omni.thinker import Thinker
 from omnistage_thinker.models.qwen3_omni.vision_tower import Seen
 

@@ -14,13 +14,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu
 
+from omnistage.ar.qwen3.positions import Grid
 from omnistage.ar.qwen3.rotary import rotate
 from omnistage.ar.qwen3.weights import WeightSource
 from omnistage_thinker.models.qwen3_omni.config import VisionConfig
 from omnistage_thinker.models.qwen3_omni.layers import Affine, LayerNorm, attend_within
-
-Grid = tuple[int, int, int]
-"""Patches of a picture or video along time, height and width; the latter two are multiples of the merge size."""
 
 _NORM_EPS = 1e-6
 _ROPE_THETA = 10_000.0

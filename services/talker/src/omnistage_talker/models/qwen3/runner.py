@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from omnistage.ar.attention import plan_attention
 from omnistage.ar.draw import choose, make_choices
@@ -20,8 +21,8 @@ from omnistage.ar.linear import padded, padded_length
 from omnistage.ar.runner import Emitted
 from omnistage.ar.scheduler import Batch, Row
 from omnistage.ar.sequence import Sequence
-from omnistage_talker.models.qwen3_tts.request import FrameRequest
-from omnistage_talker.models.qwen3_tts.talker import Talker, TalkerInputs
+from omnistage_talker.models.qwen3.request import FrameRequest
+from omnistage_talker.models.qwen3.talker import FrameTalker, TalkerInputs
 
 Frame = tuple[int, ...]
 
@@ -58,15 +59,15 @@ class FrameRunner:
     """
 
     def __init__(
-        self, talker: Talker, cache: PagedKVCache, *, batch_invariant: bool = True, trace: Trace | None = None
+        self, talker: FrameTalker, cache: PagedKVCache, *, batch_invariant: bool = True, trace: Trace | None = None
     ) -> None:
         self._talker = talker
         self._cache = cache
-        self._share = talker.config.talker.num_heads // talker.config.talker.num_kv_heads
+        self._share = talker.frames.talker.num_heads // talker.frames.talker.num_kv_heads
         self._invariant = batch_invariant
         self._trace = trace
-        self._end = talker.config.codec.eos
-        forbidden = torch.arange(talker.config.talker.vocab_size) >= talker.config.predictor.vocab_size
+        self._end = talker.frames.end
+        forbidden = torch.arange(talker.frames.talker.vocab_size) >= talker.frames.predictor.vocab_size
         forbidden[self._end] = False
         self._forbidden = forbidden.to(cache.keys.device)
 
@@ -118,7 +119,7 @@ class FrameRunner:
         noise = wanted.noise([0], scores.shape[1])
         first = choose(scores, wanted, None if noise is None else noise[0])
         choices = make_choices([s.residual for s in own + padding], places, device)
-        embedded = self._talker.embeddings.codec(first)
+        embedded = self._talker.codec_embeddings.codec(first)
         rest, good = self._talker.predictor.complete(hidden, embedded, choices, logits=kept)
         # An end has no other groups, so their numbers say nothing about it.
         return torch.cat((first[:, None], rest), dim=1), finite & (good | (first == self._end))
@@ -148,21 +149,30 @@ class FrameRunner:
         return scores
 
     def _inputs(self, rows: Seq[Row]) -> TalkerInputs:
-        positions: list[int] = []
         emit: list[int] = []
+        total = 0
         for row in rows:
-            positions += range(row.start, row.start + row.count)
+            total += row.count
             if row.emits:
-                emit.append(len(positions) - 1)
+                emit.append(total - 1)
         device = self._cache.keys.device
         embeds = self._embeds(rows)
         plan = plan_attention(rows, self._cache, share=self._share, batch_invariant=self._invariant)
         return TalkerInputs(
             embeds=padded(embeds) if self._invariant else embeds,
-            positions=torch.tensor(self._pad(positions), dtype=torch.int64, device=device),
+            positions=self._positions(rows, total),
             emit=torch.tensor(self._pad(emit) if emit else [], dtype=torch.int64, device=device),
             plan=plan,
         )
+
+    def _positions(self, rows: Seq[Row], total: int) -> Tensor:
+        """[tokens] int64, or [3, tokens] float32 of talkers with three axes; padded."""
+        device = self._cache.keys.device
+        if self._talker.axes == 1:
+            flat = [position for row in rows for position in range(row.start, row.start + row.count)]
+            return torch.tensor(self._pad(flat), dtype=torch.int64, device=device)
+        placed = torch.cat([_placed(row, device) for row in rows], dim=1)
+        return pad(placed, (0, padded_length(total) - total)) if self._invariant else placed
 
     def _embeds(self, rows: Seq[Row]) -> Tensor:
         """[tokens, width]: the prompt's rows as they are, frames as the sum of their codes plus their text."""
@@ -177,7 +187,7 @@ class FrameRunner:
         fed: Tensor | None = None
         if frames:
             codes = torch.tensor(frames, dtype=torch.int64, device=self._cache.keys.device)
-            fed = self._talker.embeddings.frames(codes) + torch.stack(texts)
+            fed = self._talker.codec_embeddings.frames(codes) + torch.stack(texts)
         parts: list[Tensor] = []
         taken = 0
         for row in rows:
@@ -199,3 +209,13 @@ def _frames_of(sequence: Sequence, start: int, end: int) -> list[Frame]:
     """The frames at positions `start` to `end`."""
     tokens: list[Any] = sequence.tokens
     return tokens[max(start, sequence.num_prompt) : end]
+
+
+def _placed(row: Row, device: torch.device) -> Tensor:
+    """[3, count]: the prompt's positions, then one after the other."""
+    request: FrameRequest = row.sequence.payload
+    assert request.positions is not None, "this talker's requests have positions"
+    end, begin = row.start + row.count, row.sequence.num_prompt
+    given = request.positions[:, row.start : end]
+    later = torch.arange(max(row.start, begin), max(end, begin), dtype=torch.float32, device=device) - begin
+    return torch.cat((given, (later + request.next_position).expand(3, -1)), dim=1)

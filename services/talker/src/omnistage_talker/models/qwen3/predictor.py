@@ -14,8 +14,8 @@ from omnistage.ar.draw import Choices, choose
 from omnistage.ar.linear import Product, make_product
 from omnistage.ar.qwen3.decoder import Decoder
 from omnistage.ar.qwen3.rotary import plain
-from omnistage.ar.qwen3.weights import Weights
-from omnistage_talker.models.qwen3_tts.config import Qwen3TTSConfig
+from omnistage.ar.qwen3.weights import WeightSource
+from omnistage_talker.models.qwen3.config import FrameConfig
 
 _PREFIX = "talker.code_predictor."
 
@@ -27,24 +27,22 @@ class CodePredictor:
         tables: embeddings of groups 1 and up, [vocab, talker width] each; also what the talker is fed with.
     """
 
-    def __init__(self, config: Qwen3TTSConfig, weights: Weights) -> None:
+    def __init__(self, config: FrameConfig, take: WeightSource) -> None:
         self.config = config.predictor
         vocab, width, wide = self.config.vocab_size, self.config.hidden_size, config.talker.hidden_size
         self._num_codes = config.num_groups - 1
-        self._decoder = Decoder(self.config, weights.take, f"{_PREFIX}model.", rotary=plain(config.num_groups))
+        self._decoder = Decoder(self.config, take, f"{_PREFIX}model.", rotary=plain(config.num_groups))
         self.tables = tuple(
-            weights.take(f"{_PREFIX}model.codec_embedding.{index}.weight", (vocab, wide))
-            for index in range(self._num_codes)
+            take(f"{_PREFIX}model.codec_embedding.{index}.weight", (vocab, wide)) for index in range(self._num_codes)
         )
         self._heads = tuple(
-            make_product(weights.take(f"{_PREFIX}lm_head.{index}.weight", (vocab, width)))
-            for index in range(self._num_codes)
+            make_product(take(f"{_PREFIX}lm_head.{index}.weight", (vocab, width))) for index in range(self._num_codes)
         )
         self._narrow: Product | None = None
         self._narrow_bias: Tensor | None = None
         if width != wide:
-            self._narrow = make_product(weights.take(f"{_PREFIX}small_to_mtp_projection.weight", (width, wide)))
-            self._narrow_bias = weights.take(f"{_PREFIX}small_to_mtp_projection.bias", (width,))
+            self._narrow = make_product(take(f"{_PREFIX}small_to_mtp_projection.weight", (width, wide)))
+            self._narrow_bias = take(f"{_PREFIX}small_to_mtp_projection.bias", (width,))
 
     def complete(
         self, hidden: Tensor, first: Tensor, choices: Choices, *, logits: list[Tensor] | None = None

@@ -14,8 +14,20 @@ import torch
 from torch import Tensor
 
 from omnistage.errors import InvalidRequest
-from omnistage_thinker.models.qwen3_omni.config import MediaIds
-from omnistage_thinker.models.qwen3_omni.vision_tower import Grid
+
+Grid = tuple[int, int, int]
+"""Patches of a picture or video along time, height and width; the latter two are multiples of the merge size."""
+
+
+@dataclass(frozen=True, slots=True)
+class MediaIds:
+    """Ids of the tokens that stand for media, one for each result of a tower, and of what opens them."""
+
+    audio: int
+    image: int
+    video: int
+    audio_start: int
+    vision_start: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,11 +65,15 @@ class FrameRequest:
         prefill: [prompt, width] embeddings of the prompt.
         text: what is added to the frames.
         sampling: see there.
+        positions: [3, prompt] float32 of talkers that have three axes; None for those that have one.
+        next_position: of the first frame, with three axes.
     """
 
     prefill: Tensor
     text: TextRows
     sampling: FrameSampling
+    positions: Tensor | None = None
+    next_position: float = 0.0
     _seen: set[int] = field(default_factory=set)
     _counted: int = 0
 
