@@ -9,7 +9,7 @@ INPUTS := constraints.txt requirements-demo.txt requirements-dev.txt tools/setup
 RUN := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev up demo down test test-unit test-e2e chaos-short chaos bench lint fmt types arch audit check docs clean
+.PHONY: help setup setup-dev up demo down test test-unit test-e2e chaos-short chaos-ci chaos bench lint fmt types arch audit check docs clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,6 +46,11 @@ test-e2e: setup-dev ## run the tests of the whole system
 
 chaos-short: setup-dev ## break a running system for a quarter of an hour
 	$(RUN) $(BIN)/python -m pytest -m "chaos and not chaos_long and not load_long"
+
+chaos-ci: setup-dev ## the part of chaos-short that CI runs: kills, poison, aborts, dead gateways, load with kills
+	$(RUN) $(BIN)/python -m pytest -m "chaos and not chaos_long and not load_long" --durations=12 \
+	  tests/chaos/test_kills.py tests/chaos/test_poison.py tests/chaos/test_aborts.py \
+	  tests/load/test_gateway_death.py tests/load/test_soak.py
 
 chaos: setup-dev ## break a running system for an hour; results go to benchmarks/results/
 	$(RUN) $(BIN)/python -m pytest -s -m chaos_long tests/chaos

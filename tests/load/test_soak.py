@@ -28,7 +28,7 @@ from tests.support.presences import Presences, watching
 from tests.support.streams import BYTES_PER_S, Ask, Played, play
 from tests.support.system import System
 
-pytestmark = [pytest.mark.e2e, pytest.mark.load]
+pytestmark = [pytest.mark.e2e, pytest.mark.load, pytest.mark.chaos]
 
 STAGES = ("thinker", "talker", "codec")
 FIRST_SOUND_S = 1.0
@@ -185,7 +185,6 @@ async def soak_for(system: System, seconds: float, every_s: float, rate: float |
     return soak, per_s
 
 
-@pytest.mark.chaos
 @pytest.mark.timeout(400)
 async def test_a_minute_under_load_with_kills(tmp_path: Path, root: Path) -> None:
     with paced_system(tmp_path, root) as system:
