@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Mapping
 
 import pytest
 
-from omnistage.contracts import Opened, TextDelta, decode_record, encode
+from omnistage.contracts import Opened, ReadRecord, Released, TextDelta, decode_record, encode
 from omnistage.errors import Fenced
 from omnistage.runtime.edges import EdgeWriter
+from omnistage.runtime.history import EdgeHistory
 from omnistage.runtime.meta import Meta
 from omnistage.transport import Message
 from omnistage.transport.memory import MemoryBroker, MemoryBus
@@ -31,7 +34,7 @@ async def bus() -> CountingBus:
     return CountingBus(MemoryBroker(), "t")
 
 
-def writer(bus: CountingBus, instance: str) -> EdgeWriter:
+def writer(bus: MemoryBus, instance: str) -> EdgeWriter:
     subject = bus.subjects.out("thinker", "m", "r", EDGE)
     return EdgeWriter(bus, subject, request_id="r", edge=EDGE, instance=instance, meta=Meta(deadline=time.time() + 60))
 
@@ -92,3 +95,60 @@ async def test_a_second_attempt_to_open_assumes_nothing_of_the_first(bus: Counti
         encode(Opened(request_id="r", edge=EDGE, epoch=3, seq=0, instance="b"))
         == (await MemoryBus.read(bus, second._subject))[-1].body
     )
+
+
+class CutShort(MemoryBus):
+    """Stores a record, but whoever appended it is cancelled before it hears so."""
+
+    cut = False
+
+    async def append(self, subject: str, body: bytes, headers: Mapping[str, str], *, expected: int) -> int:
+        sequence = await super().append(subject, body, headers, expected=expected)
+        if self.cut:
+            self.cut = False
+            raise asyncio.CancelledError
+        return sequence
+
+
+async def read(bus: MemoryBus, one: EdgeWriter) -> list[ReadRecord]:
+    return [decode_record(message.body) for message in await MemoryBus.read(bus, one._subject)]
+
+
+async def test_who_is_cancelled_while_it_opens_leaves_in_order_all_the_same() -> None:
+    bus = CutShort(MemoryBroker(), "t")
+    first = writer(bus, "a")
+    bus.cut = True
+    with pytest.raises(asyncio.CancelledError):
+        await first.open(fresh=True)
+    await first.release()
+    assert [type(record) for record in await read(bus, first)] == [Opened, Released]
+    assert EdgeHistory.of(await read(bus, first)).crashes == 0
+
+
+async def test_who_is_cancelled_while_it_writes_leaves_in_order_all_the_same() -> None:
+    bus = CutShort(MemoryBroker(), "t")
+    first, second = writer(bus, "a"), writer(bus, "b")
+    await first.open(fresh=True)
+    await first.send(TextDelta, text="x")
+    bus.cut = True
+    with pytest.raises(asyncio.CancelledError):
+        await first.send(TextDelta, text="y")
+    await first.release()
+    assert [type(record) for record in await read(bus, first)] == [Opened, TextDelta, TextDelta, Released]
+    await second.open()
+    assert (second.crashes, len(second.earlier)) == (0, 2)
+
+
+async def test_who_was_fenced_does_not_speak_for_its_successor() -> None:
+    bus = CutShort(MemoryBroker(), "t")
+    first, second = writer(bus, "a"), writer(bus, "b")
+    await first.open(fresh=True)
+    await second.open()
+    with pytest.raises(Fenced):
+        await first.release()
+    # Nor one that lost the race for the same epoch.
+    third = writer(bus, "c")
+    third.epoch = second.epoch
+    with pytest.raises(Fenced):
+        await third.release()
+    assert [type(record) for record in await read(bus, first)] == [Opened, Opened]

@@ -63,6 +63,9 @@ def failed(epoch: int) -> Failed:
             False,
             3,
         ),
+        # One that never opened the edge may say that it leaves it; one that ended it may say so afterwards.
+        ([opened(1), released(2)], 2, [], False, 1),
+        ([opened(1), chunk(0, 1), end(1, 1), released(1)], 1, ["0@1"], True, 0),
         # Holders that gave up in order never count.
         (
             [record for n in range(5) for record in (opened(n + 1), released(n + 1))],

@@ -144,8 +144,27 @@ class EdgeWriter:
 
     async def release(self) -> None:
         """Say that this holder gives the edge up in order, if it is still open."""
-        if self.epoch and not self.finished:
+        if not self.epoch or self.finished:
+            return
+        try:
             await self._append(self._record(Released))
+        except Fenced:
+            if not await self._wrote_more_than_it_knows():
+                raise
+            await self._append(self._record(Released))
+
+    async def _wrote_more_than_it_knows(self) -> bool:
+        """Whether what the log holds beyond the last record is this holder's own: cancelled before it heard so.
+
+        The broker handles one connection's messages in order, so whatever had been sent is in the log by now.
+        """
+        messages = await self._bus.read(self._subject, after=self._last)
+        for message in messages:
+            record = read_record(message, self._request_id, self.edge)
+            if record.epoch != self.epoch or (isinstance(record, Opened) and record.instance != self._instance):
+                return False
+            self._last = message.sequence
+        return bool(messages)
 
     def _record(self, kind: type[RecordT], **fields: Any) -> RecordT:
         return kind(request_id=self._request_id, edge=self.edge, epoch=self.epoch, seq=self._count, **fields)

@@ -20,6 +20,7 @@ class EdgeHistory:
         data: data records that count, by position.
         finished: whether the newest holder ended the edge.
         failed: whether it ended it with an error.
+        held: whether the newest holder has opened the edge and said nothing of leaving it.
         silent: holders that neither ended the edge nor released it, the newest one included.
         stuck: those of them that wrote nothing which no holder before had written, and the last one that did.
     """
@@ -28,6 +29,7 @@ class EdgeHistory:
     data: list[Record] = field(default_factory=list)
     finished: bool = False
     failed: bool = False
+    held: bool = False
     silent: int = 0
     stuck: int = 0
     furthest: int = 0
@@ -58,14 +60,17 @@ class EdgeHistory:
         if record.epoch < self.epoch:
             # The log refuses a fenced holder; only a broken one could have written this.
             return
+        self.held = self.held and record.epoch == self.epoch
         self.epoch = record.epoch
         if isinstance(record, Opened):
             self.rewind(record.seq)
-            self._silent(+1)
+            self.held = True
+            self.silent += 1
+            self.stuck += 1
         elif isinstance(record, Released):
-            self._silent(-1)
+            self._left()
         elif isinstance(record, End | Failed):
-            self._silent(0 if self.finished else -1)
+            self._left()
             self.finished = True
             self.failed = isinstance(record, Failed)
         elif record.seq == len(self.data):
@@ -74,6 +79,9 @@ class EdgeHistory:
                 self.furthest = len(self.data)
                 self.stuck = min(self.stuck, 1)
 
-    def _silent(self, change: int) -> None:
-        self.silent += change
-        self.stuck += change
+    def _left(self) -> None:
+        """The newest holder said that it is done; one that never opened the log may say so too."""
+        if self.held:
+            self.held = False
+            self.silent -= 1
+            self.stuck -= 1
