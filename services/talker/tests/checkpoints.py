@@ -6,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 from typing import Any, cast
+from zlib import crc32
 
 import torch
 from safetensors.torch import save_file
@@ -20,14 +21,15 @@ CONFIG_FROM = FIXTURES / "qwen3_tts" / "custom_voice"
 
 
 class _Maker:
-    """Stands in for `Weights`: makes what is asked for."""
+    """Stands in for `Weights`: makes what is asked for, the same in whatever order."""
 
     def __init__(self, seed: int) -> None:
         self.made: dict[str, Tensor] = {}
-        self._generator = torch.Generator().manual_seed(seed)
+        self._seed = seed
 
     def take(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        weight = torch.randn(shape, generator=self._generator)
+        generator = torch.Generator().manual_seed(crc32(name.encode()) + self._seed)
+        weight = torch.randn(shape, generator=generator)
         if "norm" in name:
             weight = 1 + 0.1 * weight
         elif "embedding" not in name:
