@@ -15,8 +15,8 @@ class GroupSizes:
     """Frames per chunk: small at first, so that the codec begins at once, then larger.
 
     When a later segment begins, sound of the one before is still waiting to be played; small chunks would only cost
-    messages there. The defaults are for models that give a clause's frames all at once: the first chunk's 0.2 s of sound
-    are played while the codec decodes the 1.2 s of the second, and each message that is saved is saved on every hop.
+    messages there. The defaults are for models that give a clause's frames all at once: while the first chunk's 0.2 s
+    of sound are played, the codec decodes the 1.2 s of the second, and each message less is one less on every hop.
 
     Attributes:
         first_frames: of the first segment's first chunk.
