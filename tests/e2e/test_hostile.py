@@ -23,6 +23,9 @@ from tests.support.system import System, running_system
 
 from omnistage.subjects import DEAD, Subjects
 
+CLOSED_S = 0.1
+"""A closed client's socket is let go by the loop a moment later, and `asyncio.run` ends the loop at once."""
+
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(500)]
 
 KEY, OTHER_KEY, WRONG_KEY = "canary-key-one", "canary-key-two", "canary-key-wrong"
@@ -101,6 +104,7 @@ def test_the_embedded_servers_are_for_this_machine_and_its_owner_alone(hostile: 
             hostile.state.bus_url, allow_reconnect=False, connect_timeout=5, error_cb=_quiet, **credentials
         )
         await client.close()
+        await asyncio.sleep(CLOSED_S)
 
     for credentials in ({}, {"user": "omnistage"}, {"user": "omnistage", "password": "wrong"}):
         with pytest.raises(nats.errors.Error):
@@ -171,6 +175,7 @@ def test_a_bus_full_of_rubbish(hostile: System, spray: list[tuple[int, bytes, di
             await client.publish(targets[(where * 7 + number) % len(targets)], body, headers=header)
         await client.flush()
         await client.close()
+        await asyncio.sleep(CLOSED_S)
 
     asyncio.run(pour())
     answers_well(hostile)
@@ -190,6 +195,7 @@ def test_rubbish_is_counted_and_kept_for_people(hostile: System) -> None:
         await client.publish(subjects.ctl_everyone(), b"\xff no message")
         await client.flush()
         await client.close()
+        await asyncio.sleep(CLOSED_S)
         async with jetstream(state) as stream:
             while time.monotonic() < before + 60:
                 kept = await stream.stream_info(subjects.stream(DEAD), subjects_filter=buried)

@@ -89,6 +89,10 @@ class Child:
                 output = group.create_task(self._carry_output())
                 try:
                     code = await self._process.wait()
+                except asyncio.CancelledError:
+                    self.kill()
+                    await self._process.wait()
+                    raise
                 finally:
                     self.kill()
                 await asyncio.wait({output}, timeout=_LAST_WORDS_S)

@@ -26,7 +26,7 @@ PULL_EXPIRES_S, HEARTBEAT_S = 20.0, 5.0
 _SILENCE_S = 2 * HEARTBEAT_S + 1.0
 """A pull request that gave no sign for so long is lost."""
 _REFUSED_PAUSE_S = 0.1
-RECOVERY_S = 1.0
+RECOVERY_S = 2.0
 """For so long after the broker was away it may take live holders for dead: they could not be heard."""
 LEFT_ALONE_S = 1.0
 """An item delivered again in that time is left to its holder for so long: two heartbeats and more."""
