@@ -97,6 +97,7 @@ def create_app(
     )
     for router in (audio_speech, chat, model_list, voice_list, voice_consents, health):
         app.include_router(router.router)
+    # FastAPI's own way to replace its document: https://fastapi.tiangolo.com/how-to/extending-openapi/
     app.openapi = lambda: document(app)  # type: ignore[method-assign]
     _answer_errors(app)
     _add_middleware(app, keyring or Keyring(), limits or Limits(), metrics, tracing, cors_origins)

@@ -123,6 +123,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) < len(pairs):
         seen: set[str] = set()
+        # `add` gives None, so that the first key seen before is the first that counts.
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
         raise InvalidRequest(f"Duplicate key in the request body: {twice[:100]!r}.", code="duplicate_key", param=twice)
     return value

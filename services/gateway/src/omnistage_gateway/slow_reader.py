@@ -28,6 +28,7 @@ def cutting_protocol(
         base: the protocol to extend.
     """
 
+    # mypy knows no class whose base is an argument.
     class Cutting(base):  # type: ignore[misc, valid-type]
         def __init__(self, *args: Any, **options: Any) -> None:
             super().__init__(*args, **options)

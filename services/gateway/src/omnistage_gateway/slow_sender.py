@@ -33,6 +33,7 @@ class ImpatientProtocol(HttpToolsProtocol):
         self._unfinished = True
         self._patience: asyncio.TimerHandle | None = None
 
+    # uvicorn narrows asyncio's BaseTransport to what a server's connection is.
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._weigh()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,6 +57,21 @@ class DecoderConfig:
     norm_eps: float
     sections: tuple[int, int, int] | None = None
     experts: ExpertsConfig | None = None
+
+
+@contextmanager
+def faults_of(path: Path) -> Iterator[None]:
+    """Around the reading of a configuration's values: what is missing or wrong is said of its file.
+
+    Raises:
+        ConfigError: a key is missing, or a value is of the wrong kind.
+    """
+    try:
+        yield
+    except KeyError as error:
+        raise ConfigError(f"{path}: the key {error.args[0]!r} is missing") from error
+    except (TypeError, ValueError, AttributeError) as error:
+        raise ConfigError(f"{path}: {error}") from error
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -76,12 +76,18 @@ class Weights:
 
 
 @contextmanager
-def open_weights(folder: Path, prefix: str, *, device: str, dtype: torch.dtype) -> Iterator[Weights]:
+def open_weights(folder: Path, prefix: str, *, device: str, dtype: str) -> Iterator[Weights]:
     """The weights of a folder whose names begin with `prefix`.
 
+    Args:
+        dtype: a key of `DTYPES`; weights of another are converted.
+
     Raises:
-        ConfigError: there are none, a file is damaged, or the index names what is not there.
+        ConfigError: there are none, a file is damaged, the index names what is not there, or there is no such dtype.
     """
+    element = DTYPES.get(dtype)
+    if element is None:
+        raise ConfigError(f"dtype {dtype!r} is none of: {', '.join(DTYPES)}")
     with ExitStack() as stack:
         owners: dict[str, Any] = {}
         for path, expected in _files(folder).items():
@@ -93,7 +99,7 @@ def open_weights(folder: Path, prefix: str, *, device: str, dtype: torch.dtype) 
             if expected is not None and not expected <= names:
                 raise ConfigError(f"{path}: the tensor {min(expected - names)} is missing, which the index puts there")
             owners |= {name: file for name in names if name.startswith(prefix)}
-        yield Weights(folder, owners, device=device, dtype=dtype)
+        yield Weights(folder, owners, device=device, dtype=element)
 
 
 def _files(folder: Path) -> dict[Path, set[str] | None]:

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import torch
 
+from omnistage.ar.qwen3.weights import DTYPES
 from omnistage.errors import ConfigError
 from omnistage_codec.models import ModelOptions
 from omnistage_codec.models.qwen3.weights import Placement
-
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 def needed_checkpoint(options: ModelOptions, family: str) -> Path:
@@ -22,9 +21,9 @@ def needed_checkpoint(options: ModelOptions, family: str) -> Path:
 
 def make_placement(options: ModelOptions) -> Placement:
     """Device and element type. Raises ConfigError for those that cannot be used."""
-    dtype = _DTYPES.get(options.dtype)
+    dtype = DTYPES.get(options.dtype)
     if dtype is None:
-        raise ConfigError(f"dtype {options.dtype!r} is not one of {', '.join(_DTYPES)}")
+        raise ConfigError(f"dtype {options.dtype!r} is not one of {', '.join(DTYPES)}")
     try:
         torch.empty(0, device=options.device)
     except (RuntimeError, AssertionError) as error:

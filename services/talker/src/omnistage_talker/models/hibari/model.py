@@ -125,6 +125,7 @@ class HibariSpeech:
         try:
             outputs = self._session.run(_BRANCH_OUTPUTS, feeds)
         except Exception as error:
+            # onnxruntime raises classes of its own that share no base but Exception.
             raise StageFailed(f"the acoustic model failed: {type(error).__name__}") from error
         *branches, f0 = outputs
         frames = np.empty((f0.shape[1], layout.WIDTH), np.float32)
@@ -143,6 +144,7 @@ def _load_session(checkpoint: Path) -> onnxruntime.InferenceSession:
     try:
         session = onnxruntime.InferenceSession(str(checkpoint), options, providers=["CPUExecutionProvider"])
     except Exception as error:
+        # As above: onnxruntime's errors share no other base.
         raise ConfigError(f"{checkpoint} cannot be loaded as an acoustic model: {error}") from error
     missing = set(_BRANCH_OUTPUTS) - {output.name for output in session.get_outputs()}
     if missing:

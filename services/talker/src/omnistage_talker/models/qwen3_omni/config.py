@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from omnistage.ar.qwen3.config import decoder_config, read_json
+from omnistage.ar.qwen3.config import decoder_config, faults_of, read_json
 from omnistage.ar.qwen3.positions import MediaIds, PositionRule
 from omnistage.errors import ConfigError
 from omnistage_talker.models.qwen3.config import FrameConfig
@@ -72,12 +72,8 @@ def read_config(folder: Path) -> OmniTalkerConfig:
         raise ConfigError(f"{path}: model_type {values.get('model_type')!r} is not supported, only {MODEL_TYPE!r}")
     if values.get("enable_audio_output") is False:
         raise ConfigError(f"{path}: the checkpoint does not speak: enable_audio_output is false")
-    try:
+    with faults_of(path):
         return _config(values)
-    except KeyError as error:
-        raise ConfigError(f"{path}: the key {error.args[0]!r} is missing") from error
-    except (TypeError, ValueError, AttributeError) as error:
-        raise ConfigError(f"{path}: {error}") from error
 
 
 def _config(values: dict[str, Any]) -> OmniTalkerConfig:

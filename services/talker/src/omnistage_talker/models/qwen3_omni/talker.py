@@ -7,8 +7,7 @@ from pathlib import Path
 import torch
 
 from omnistage.ar.qwen3.rotary import interleaved
-from omnistage.ar.qwen3.weights import DTYPES, WeightSource, open_weights
-from omnistage.errors import ConfigError
+from omnistage.ar.qwen3.weights import WeightSource, open_weights
 from omnistage_talker.models.qwen3.embeddings import PREFIX
 from omnistage_talker.models.qwen3.projection import Projection
 from omnistage_talker.models.qwen3.talker import FrameTalker
@@ -52,9 +51,7 @@ def load_talker(folder: Path, *, device: str = "cpu", dtype: str = "float32") ->
         ConfigError: the folder is no such checkpoint, or a tensor is missing, unexpected or of the wrong shape.
     """
     config = read_config(folder)
-    if dtype not in DTYPES:
-        raise ConfigError(f"dtype {dtype!r} is none of: {', '.join(DTYPES)}")
-    with torch.inference_mode(), open_weights(folder, PREFIX, device=device, dtype=DTYPES[dtype]) as weights:
+    with torch.inference_mode(), open_weights(folder, PREFIX, device=device, dtype=dtype) as weights:
         talker = OmniTalker(config, weights.take)
         weights.check_all_taken()
     return talker

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from omnistage.ar.qwen3.weights import DTYPES, open_weights
+from omnistage.ar.qwen3.weights import open_weights
 from omnistage.errors import ConfigError
 from omnistage_talker.models.qwen3_tts.config import read_config
 from omnistage_talker.models.qwen3_tts.talker import Talker
@@ -25,12 +25,10 @@ def load_talker(folder: Path, *, device: str = "cpu", dtype: str = "float32", le
         ConfigError: the folder is no such checkpoint, or a tensor is missing, unexpected or of the wrong shape.
     """
     config = read_config(folder)
-    if dtype not in DTYPES:
-        raise ConfigError(f"dtype {dtype!r} is none of: {', '.join(DTYPES)}")
     length = length or config.talker.max_length
     if length > config.talker.max_length:
         raise ConfigError(f"context {length} is more than the model's {config.talker.max_length}")
-    with torch.inference_mode(), open_weights(folder, "talker.", device=device, dtype=DTYPES[dtype]) as weights:
+    with torch.inference_mode(), open_weights(folder, "talker.", device=device, dtype=dtype) as weights:
         talker = Talker(config, weights, length=length)
         weights.check_all_taken()
     return talker

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from omnistage.ar.qwen3.config import DecoderConfig, decoder_config, read_json
+from omnistage.ar.qwen3.config import DecoderConfig, decoder_config, faults_of, read_json
 from omnistage.contracts import SpeechTask
 from omnistage.errors import ConfigError
 from omnistage_talker.models.qwen3.config import FrameConfig
@@ -101,12 +101,8 @@ def read_config(folder: Path) -> Qwen3TTSConfig:
     path = folder / "config.json"
     values = read_json(path)
     generation = folder / "generation_config.json"
-    try:
+    with faults_of(path):
         return _config(values, read_json(generation) if generation.exists() else {})
-    except KeyError as error:
-        raise ConfigError(f"{path}: the key {error.args[0]!r} is missing") from error
-    except (TypeError, ValueError, AttributeError) as error:
-        raise ConfigError(f"{path}: {error}") from error
 
 
 def _config(values: dict[str, Any], generation: dict[str, Any]) -> Qwen3TTSConfig:

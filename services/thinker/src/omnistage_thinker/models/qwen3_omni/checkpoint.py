@@ -6,8 +6,7 @@ from pathlib import Path
 
 import torch
 
-from omnistage.ar.qwen3.weights import DTYPES, open_weights
-from omnistage.errors import ConfigError
+from omnistage.ar.qwen3.weights import open_weights
 from omnistage_thinker.models.qwen3_omni.config import read_config
 from omnistage_thinker.models.qwen3_omni.thinker import PREFIX, Thinker
 
@@ -24,9 +23,7 @@ def load_thinker(folder: Path, *, device: str = "cpu", dtype: str = "float32") -
         ConfigError: the folder is no such checkpoint, or a tensor is missing, unexpected or of the wrong shape.
     """
     config = read_config(folder)
-    if dtype not in DTYPES:
-        raise ConfigError(f"dtype {dtype!r} is none of: {', '.join(DTYPES)}")
-    with torch.inference_mode(), open_weights(folder, PREFIX, device=device, dtype=DTYPES[dtype]) as weights:
+    with torch.inference_mode(), open_weights(folder, PREFIX, device=device, dtype=dtype) as weights:
         thinker = Thinker(config, weights.take)
         weights.check_all_taken()
     return thinker

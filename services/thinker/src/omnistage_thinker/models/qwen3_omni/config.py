@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from omnistage.ar.qwen3.config import DecoderConfig, decoder_config, read_json
+from omnistage.ar.qwen3.config import DecoderConfig, decoder_config, faults_of, read_json
 from omnistage.ar.qwen3.positions import MediaIds
 from omnistage.errors import ConfigError
 
@@ -93,12 +93,8 @@ def read_config(folder: Path) -> ThinkerConfig:
     values = read_json(path)
     if values.get("model_type") != MODEL_TYPE:
         raise ConfigError(f"{path}: model_type {values.get('model_type')!r} is not supported, only {MODEL_TYPE!r}")
-    try:
+    with faults_of(path):
         return _config(values)
-    except KeyError as error:
-        raise ConfigError(f"{path}: the key {error.args[0]!r} is missing") from error
-    except (TypeError, ValueError, AttributeError) as error:
-        raise ConfigError(f"{path}: {error}") from error
 
 
 def _config(values: dict[str, Any]) -> ThinkerConfig:
