@@ -54,7 +54,7 @@ from omnistage.contracts.talker import (
     TextChunk,
     VoiceReference,
 )
-from omnistage.contracts.thinker import ChatMessage, GenerateText, Sampling
+from omnistage.contracts.thinker import ChatMessage, GenerateText, MediaKind, MediaPart, Sampling
 from omnistage.contracts.versions import FIRST_VERSION, needed_version, since
 
 AnyWork = GenerateText | SpeakText | DecodeFrames | EncodeReference
@@ -166,6 +166,8 @@ __all__ = [
     "FrameChunk",
     "GenerateText",
     "Inline",
+    "MediaKind",
+    "MediaPart",
     "Message",
     "Opened",
     "OutRecord",

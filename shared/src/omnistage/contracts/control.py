@@ -75,6 +75,7 @@ class EngineStatus(Message, frozen=True, kw_only=True, omit_defaults=True):
         voices: voices that the engine speaks with.
         facts: gauges that the engine announces about itself, e.g. "speed_min" of a voice.
         speech: what it can be asked for, if it speaks.
+        media: kinds of media that it reads, values of `omnistage.contracts.MediaKind`, and "audio_in_video".
     """
 
     engine: str
@@ -87,6 +88,7 @@ class EngineStatus(Message, frozen=True, kw_only=True, omit_defaults=True):
     voices: tuple[str, ...] = ()
     facts: dict[str, float] = msgspec.field(default_factory=dict)
     speech: SpeechAbilities | None = None
+    media: tuple[str, ...] = ()
 
 
 class Presence(Message, frozen=True, kw_only=True, omit_defaults=True, tag="presence"):

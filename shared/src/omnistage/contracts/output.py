@@ -40,12 +40,20 @@ class TextDelta(Record, frozen=True, kw_only=True, omit_defaults=True, tag="text
 
 
 class TextDone(Record, frozen=True, kw_only=True, omit_defaults=True, tag="text_done"):
-    """The last record before the end of a text edge: why it stopped, and what it cost."""
+    """The last record before the end of a text edge: why it stopped, and what it cost.
+
+    Attributes:
+        cached_tokens: of the prompt's tokens, those that had been computed before.
+        audio_tokens, image_tokens, video_tokens: of the prompt's tokens, those that stand for media.
+    """
 
     finish_reason: FinishReason
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int = 0
+    audio_tokens: int = 0
+    image_tokens: int = 0
+    video_tokens: int = 0
 
 
 class AudioDelta(Record, frozen=True, kw_only=True, omit_defaults=True, tag="audio_delta"):

@@ -6,16 +6,44 @@ from typing import Literal
 
 import msgspec
 
-from omnistage.contracts.common import Message, Work
+from omnistage.contracts.common import Message, Payload, Work
 from omnistage.contracts.talker import SpeechOptions
+
+MediaKind = Literal["audio", "image", "video"]
+"""What a file is to a model."""
+
+
+class MediaPart(Message, frozen=True, kw_only=True, omit_defaults=True):
+    """A recording, a picture or a video within a turn.
+
+    Attributes:
+        kind: what it is to the model.
+        format: of the file, told by its first bytes and not by the client: "png", "wav", "mov" and the like.
+        at: so many characters of the turn's content stand before it.
+        offset, nbytes: where the file lies in the work's `payload`.
+        param: the request's field that named it, for errors.
+    """
+
+    kind: MediaKind
+    format: str
+    at: int
+    offset: int
+    nbytes: int
+    param: str = ""
 
 
 class ChatMessage(Message, frozen=True, kw_only=True, omit_defaults=True):
-    """One turn. Content is text; other kinds of parts come with the models that read them."""
+    """One turn.
+
+    Attributes:
+        content: all of its text.
+        media: what stands between the text, in order.
+    """
 
     role: Literal["system", "user", "assistant", "tool"]
     content: str
     name: str | None = None
+    media: tuple[MediaPart, ...] = ()
 
 
 class Sampling(Message, frozen=True, kw_only=True, omit_defaults=True):
@@ -46,11 +74,18 @@ class Sampling(Message, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class GenerateText(Work, frozen=True, kw_only=True, omit_defaults=True, tag="generate_text"):
-    """Answer a conversation. With `speech`, the text also goes to the talker, clause by clause."""
+    """Answer a conversation. With `speech`, the text also goes to the talker, clause by clause.
+
+    Attributes:
+        payload: [bytes] uint8, the files of all media parts, one behind the other; None where there are none.
+        audio_in_video: the sound of videos is heard with their pictures.
+    """
 
     messages: tuple[ChatMessage, ...]
     sampling: Sampling
     speech: SpeechOptions | None = None
+    payload: Payload | None = None
+    audio_in_video: bool = False
 
 
 ThinkerWork = GenerateText

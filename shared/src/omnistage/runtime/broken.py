@@ -137,7 +137,7 @@ def _check_presence(presence: Presence) -> None:
         _require(len(status.detail) <= _MAX_TEXT, "a detail out of range")
         _require(all(len(voice) <= _MAX_TEXT for voice in status.voices), "a voice's name out of range")
         speech = status.speech or SpeechAbilities()
-        told = (*speech.tasks, *speech.languages, *speech.accepts)
+        told = (*speech.tasks, *speech.languages, *speech.accepts, *status.media)
         _require(all(len(name) <= _MAX_TEXT for name in told), "an ability out of range")
 
 

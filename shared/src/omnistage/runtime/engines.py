@@ -41,6 +41,7 @@ class Loaded:
         voices: voices that it speaks with; empty for engines that do not speak.
         gauges: numbers that describe it, e.g. "speed_min"; announced to gateways.
         speech: what it can be asked for, if it speaks; announced to gateways.
+        media: what it reads beside text, as `EngineStatus.media` has it; announced to gateways.
         stalled_s: seconds by which its current step exceeds what a step may take; 0 while all is well.
     """
 
@@ -48,6 +49,7 @@ class Loaded:
     voices: tuple[str, ...] = ()
     gauges: Callable[[], Mapping[str, float]] = dict
     speech: SpeechAbilities | None = None
+    media: tuple[str, ...] = ()
     stalled_s: Callable[[], float] = float
 
 
@@ -137,6 +139,7 @@ class HostedEngine:
             voices=self.loaded.voices if self.loaded else (),
             facts=dict(self.loaded.gauges()) if self.loaded else {},
             speech=self.loaded.speech if self.loaded else None,
+            media=self.loaded.media if self.loaded else (),
         )
 
 

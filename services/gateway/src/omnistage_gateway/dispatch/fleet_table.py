@@ -32,6 +32,7 @@ class EngineView:
         facts: gauges that every one of them announces; see `common_facts`.
         voices: voices that every one of them speaks with, in the order of one that announces them.
         speech: what every one of them can be asked for.
+        media: what every one of them reads beside text.
         contract: the contract version that every one of them speaks; 0 while none is ready.
         detail: while none is ready, what the instances that load it are doing.
     """
@@ -42,6 +43,7 @@ class EngineView:
     facts: Mapping[str, float] = field(default_factory=dict)
     voices: tuple[str, ...] = ()
     speech: SpeechAbilities = field(default_factory=SpeechAbilities)
+    media: tuple[str, ...] = ()
     contract: int = 0
     detail: str = ""
 
@@ -200,6 +202,7 @@ def _combine(statuses: list[EngineStatus], contract: int) -> EngineView:
             languages=_common([each.languages for each in speech]),
             accepts=_common([each.accepts for each in speech]),
         ),
+        media=_common([status.media for status in statuses]),
         contract=contract,
     )
 
