@@ -36,7 +36,7 @@ from omnistage_gateway.transcripts import MemoryTranscripts, Transcripts
 from omnistage_gateway.voices import VoiceLibrary
 
 _ABOUT = "Omni-modality models behind OpenAI's API: speech, conversations that speak, models and voices."
-_EXPOSED = ("x-request-id", "retry-after", "omnistage-model")
+_EXPOSED = ("x-request-id", "retry-after", "omnistage-model", "omnistage-finish-reason")
 
 
 class MethodNotAllowed(InvalidRequest):

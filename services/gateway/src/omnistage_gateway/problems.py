@@ -69,6 +69,11 @@ def error_body(error: OmnistageError) -> dict[str, Any]:
     return {"error": detail}
 
 
+def retry_after(seconds: float) -> int:
+    """When to come back, in whole seconds, at least 1."""
+    return max(1, math.ceil(seconds))
+
+
 def error_headers(error: OmnistageError) -> dict[str, str]:
     """Retry-After in whole seconds, at least 1, where the error knows it; the challenge of a 401.
 
@@ -76,7 +81,7 @@ def error_headers(error: OmnistageError) -> dict[str, str]:
     """
     headers = {}
     if error.retry_after_s is not None:
-        headers["retry-after"] = str(max(1, math.ceil(error.retry_after_s)))
+        headers["retry-after"] = str(retry_after(error.retry_after_s))
     if error.status == 408:
         headers["connection"] = "close"
     if error.status == 401:

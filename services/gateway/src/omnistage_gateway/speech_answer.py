@@ -1,10 +1,16 @@
-"""Answering a speech request: from the dispatcher's pieces to bytes, events or one whole file."""
+"""Answering a speech request: from the dispatcher's pieces to bytes, events or one whole file.
+
+Why the speech stopped is said wherever the answer has a place for it behind the sound: in the last event, in the
+headers of an answer in one piece, and in a batch. A stream of bytes has none: its headers are gone by then, and
+trailers, which HTTP/1.1 has, reach neither the official clients nor most proxies.
+"""
 
 from __future__ import annotations
 
 import base64
 from typing import Protocol
 
+from omnistage.contracts import AudioDone, FinishReason
 from omnistage.errors import StageFailed
 from omnistage_gateway.answer import Sender, events_of, server_event
 from omnistage_gateway.audio import PooledTranscoder, Transcoder, early_cut
@@ -26,7 +32,14 @@ class SpeechSink(Protocol):
         """The next bytes, if there are any."""
         ...
 
-    async def done(self, duration_s: float) -> None: ...
+    async def done(self, duration_s: float, reason: FinishReason | None) -> None:
+        """All is there.
+
+        Args:
+            duration_s: of the sound, as it is heard.
+            reason: why the speech stopped; None from engines that do not say.
+        """
+        ...
 
 
 class _Bytes:
@@ -42,7 +55,7 @@ class _Bytes:
     async def audio(self, data: bytes) -> None:
         await self._sender.chunk(data)
 
-    async def done(self, duration_s: float) -> None:
+    async def done(self, duration_s: float, reason: FinishReason | None) -> None:
         await self._sender.end()
 
 
@@ -61,10 +74,10 @@ class _Events:
             audio = base64.b64encode(data).decode("ascii")
             await self._sender.chunk(server_event({"type": "speech.audio.delta", "audio": audio}))
 
-    async def done(self, duration_s: float) -> None:
-        await self._sender.end(
-            server_event({"type": "speech.audio.done", "usage": speech_usage(self._job.input_chars, duration_s)})
-        )
+    async def done(self, duration_s: float, reason: FinishReason | None) -> None:
+        said = {} if reason is None else {"finish_reason": reason}
+        usage = speech_usage(self._job.input_chars, duration_s)
+        await self._sender.end(server_event({"type": "speech.audio.done", **said, "usage": usage}))
 
 
 class _Whole:
@@ -81,13 +94,15 @@ class _Whole:
     async def audio(self, data: bytes) -> None:
         self._held += data
 
-    async def done(self, duration_s: float) -> None:
-        await self._sender.whole(self._job.audio_format.media_type, bytes(self._held), answer_headers(self._job))
+    async def done(self, duration_s: float, reason: FinishReason | None) -> None:
+        headers = answer_headers(self._job, reason)
+        await self._sender.whole(self._job.audio_format.media_type, bytes(self._held), headers)
 
 
-def answer_headers(job: SpeechJob) -> dict[str, str]:
-    """Which model really spoke; audio itself has no place for it."""
-    return {"omnistage-model": job.plan.model}
+def answer_headers(job: SpeechJob, reason: FinishReason | None = None) -> dict[str, str]:
+    """Which model really spoke, and why it stopped if that is known by now; audio itself has no place for it."""
+    stopped = {} if reason is None else {"omnistage-finish-reason": reason}
+    return {"omnistage-model": job.plan.model, **stopped}
 
 
 async def speak(gateway: Gateway, job: SpeechJob, request_id: str, sender: Sender) -> None:
@@ -111,19 +126,23 @@ async def run_speech(gateway: Gateway, job: SpeechJob, request_id: str, sink: Sp
     transcoder = Transcoder(job.audio_format, rate_hz=job.rate_hz, tempo=job.tempo, whole=job.whole)
     async with gateway.encoders.using(transcoder) as encoder:
         with Playback(gateway.metrics, job.plan.model, request_id, streamed=not job.whole) as playback:
-            await _follow(gateway, job, request_id, sink, encoder, playback)
+            reason = await _follow(gateway, job, request_id, sink, encoder, playback)
             await playback.write(sink.audio(await encoder.finish()), encoder.given_s)
             playback.ended()
-        await sink.done(encoder.duration_s)
+        await sink.done(encoder.duration_s, reason)
 
 
 async def _follow(
     gateway: Gateway, job: SpeechJob, request_id: str, sink: SpeechSink, encoder: PooledTranscoder, playback: Playback
-) -> None:
+) -> FinishReason | None:
+    """Pass the sound on; returns why it stopped, if its engines say so."""
     begun = False
+    reason: FinishReason | None = None
     async with gateway.dispatcher.run(job.plan, request_id) as running, events_of(running) as events:
         playback.admitted()
         async for event in events:
+            if isinstance(event, AudioDone):
+                reason = event.finish_reason
             if not isinstance(event, AudioPiece) or not len(event.samples):
                 continue
             parts = [event.samples]
@@ -136,3 +155,4 @@ async def _follow(
                 await playback.write(sink.audio(data), encoder.given_s)
     if not begun:
         raise StageFailed("The voice made no sound.", code="no_audio", stage="gateway")
+    return reason

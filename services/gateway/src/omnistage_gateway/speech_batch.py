@@ -8,11 +8,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from omnistage.contracts import FinishReason
 from omnistage.errors import InvalidRequest, OmnistageError
 from omnistage.runtime.tasks import together
 from omnistage_gateway.answer import Sender, to_json
 from omnistage_gateway.context import Gateway
-from omnistage_gateway.problems import UNSUPPORTED, error_body, from_validation
+from omnistage_gateway.problems import UNSUPPORTED, error_body, from_validation, retry_after
 from omnistage_gateway.schemas.speech import SpeechBatch, SpeechRequest
 from omnistage_gateway.served import find_model
 from omnistage_gateway.speech_answer import run_speech
@@ -64,6 +65,7 @@ class _Kept:
     def __init__(self) -> None:
         self.data = bytearray()
         self.duration_s = 0.0
+        self.reason: FinishReason | None = None
 
     async def begin(self) -> None:
         """Nothing is sent before the end."""
@@ -71,8 +73,8 @@ class _Kept:
     async def audio(self, data: bytes) -> None:
         self.data += data
 
-    async def done(self, duration_s: float) -> None:
-        self.duration_s = duration_s
+    async def done(self, duration_s: float, reason: FinishReason | None) -> None:
+        self.duration_s, self.reason = duration_s, reason
 
 
 async def speak_all(gateway: Gateway, batch: SpeechBatch, context: BatchContext, sender: Sender) -> None:
@@ -97,10 +99,18 @@ async def _result(gateway: Gateway, fields: dict[str, Any], index: int, context:
     try:
         return {"index": index, "status": "success", **await _spoken(gateway, fields, index, context), "error": None}
     except OmnistageError as error:
-        return {"index": index, "status": "error", **dict.fromkeys(_FIELDS), **error_body(error)}
+        return {"index": index, "status": "error", **dict.fromkeys(_FIELDS), "error": _error(error)}
 
 
-_FIELDS = ("model", "audio_data", "media_type", "usage")
+_FIELDS = ("model", "audio_data", "media_type", "finish_reason", "usage")
+
+
+def _error(error: OmnistageError) -> dict[str, Any]:
+    """The error of an item. An answer by itself says in a header when to come back; an item has none."""
+    detail: dict[str, Any] = error_body(error)["error"]
+    if error.retry_after_s is not None:
+        detail["retry_after"] = retry_after(error.retry_after_s)
+    return detail
 
 
 async def _spoken(gateway: Gateway, fields: dict[str, Any], index: int, context: BatchContext) -> dict[str, Any]:
@@ -125,5 +135,6 @@ async def _spoken(gateway: Gateway, fields: dict[str, Any], index: int, context:
         "model": served.key,
         "audio_data": base64.b64encode(kept.data).decode("ascii"),
         "media_type": job.audio_format.media_type,
+        "finish_reason": kept.reason,
         "usage": speech_usage(job.input_chars, kept.duration_s),
     }

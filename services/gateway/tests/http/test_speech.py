@@ -15,7 +15,7 @@ import numpy as np
 import openai
 import pytest
 
-from omnistage.contracts import AnyWork, SpeakText
+from omnistage.contracts import AnyWork, AudioDone, FinishReason, SpeakText
 from omnistage.errors import InvalidRequest, StageFailed, Unavailable
 from omnistage.observability import names
 from omnistage_gateway.dispatch.interface import AudioPiece, Event
@@ -284,3 +284,25 @@ async def test_audio_metrics(stand: Any, http: httpx.AsyncClient) -> None:
     shown = (await http.get("/metrics")).text
     labels = 'endpoint="/v1/audio/speech",instance="test",model="",stage="gateway",status="200"'
     assert f"omnistage_http_requests_total{{{labels}}} 1.0" in shown
+
+
+@pytest.mark.parametrize("reason", ["stop", "length", None])
+async def test_why_it_stopped_is_said_behind_the_sound(
+    stand: Any, http: httpx.AsyncClient, reason: FinishReason | None
+) -> None:
+    async def script(work: AnyWork) -> AsyncIterator[Event]:
+        yield AudioPiece(np.full(4800, 1000, np.int16), 24_000)
+        if reason is not None:
+            yield AudioDone(request_id="r", edge="codec-gateway", epoch=1, finish_reason=reason)
+
+    stand.fake.script = script
+    body = {**BODY, "response_format": "pcm"}
+    async with http.stream("POST", "/v1/audio/speech", json={**body, "stream_format": "sse"}) as response:
+        done = (await sse(response))[-1]
+    assert done["type"] == "speech.audio.done"
+    assert done.get("finish_reason") == reason
+    whole = await http.post("/v1/audio/speech", json={**body, "stream": False})
+    assert whole.headers.get("omnistage-finish-reason") == reason
+    items = {"items": [{**BODY}]}
+    [result] = (await http.post("/v1/audio/speech/batch", json=items)).json()["results"]
+    assert result["finish_reason"] == reason

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from omnistage.contracts import AnyWork, EncodeReference, SpeakText
-from omnistage.errors import StageFailed
+from omnistage.errors import OmnistageError, RateLimited, StageFailed, Unavailable
 from omnistage_gateway.dispatch.interface import Event
 
 SPEECH, BATCH = "/v1/audio/speech", "/v1/audio/speech/batch"
@@ -81,6 +81,26 @@ async def test_one_that_fails_fails_alone(stand: Any, http: httpx.AsyncClient) -
         None,
     ]
     assert all(result["audio_data"] is None for result in body["results"] if result["status"] == "error")
+
+
+@pytest.mark.parametrize("refusal", [RateLimited, Unavailable])
+async def test_an_item_that_is_refused_for_load_says_when_to_come_back(
+    stand: Any, http: httpx.AsyncClient, refusal: type[OmnistageError]
+) -> None:
+    usual = stand.fake.script
+
+    async def script(work: AnyWork) -> AsyncIterator[Event]:
+        if isinstance(work, SpeakText) and work.text == "Full.":
+            raise refusal("busy", retry_after_s=2.2)
+        async for event in usual(work):
+            yield event
+
+    stand.fake.script = script
+    answer = await http.post(BATCH, json={**DEFAULTS, "items": [{"input": "Full."}, {"input": "Good."}, {"input": ""}]})
+    full, good, empty = answer.json()["results"]
+    assert full["error"]["retry_after"] == 3
+    assert good["error"] is None
+    assert "retry_after" not in empty["error"]
 
 
 async def test_recordings_of_items_are_their_own(
