@@ -57,6 +57,7 @@ async def nothing_kept(world: MemoryWorld) -> None:
     """Neither blocks of the stage nor those of the gateway."""
     await world.dispatcher.settled()
     assert world.plane.usage()["memory"][0] == 0
+    # The protocol that the dispatcher asks of its plane has no usage, which only tests of leftovers want to know.
     assert world.dispatcher._plane.usage()["memory"][0] == 0  # type: ignore[attr-defined]
 
 
