@@ -61,3 +61,14 @@ def _add_groups(folder: Path, groups: int) -> None:
     save_file(tensors, folder / "model.safetensors")
     config["encoder_config"]["num_quantizers"] = config["encoder_valid_num_quantizers"] = groups
     (folder / "config.json").write_text(json.dumps(config))
+
+
+def join_codec(folder: Path, codec: Path) -> Path:
+    """Put a codec into a talker's checkpoint: one folder with all parts, as the published ones are."""
+    shutil.copytree(codec / _TOKENIZER, folder / _TOKENIZER)
+    weights = "model.safetensors"
+    save_file(load_file(folder / weights) | load_file(codec / weights), folder / weights)
+    config = json.loads((folder / "config.json").read_text())
+    config["speaker_encoder_config"] = json.loads((codec / "config.json").read_text())["speaker_encoder_config"]
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
