@@ -75,8 +75,10 @@ class Snake:
 
     @staticmethod
     def take(weights: Weights, channels: int) -> Snake:
-        alpha, beta = weights.take("alpha", channels), weights.take("beta", channels)
-        return Snake(torch.exp(alpha)[:, None], 1.0 / (torch.exp(beta)[:, None] + _SMALLEST_BETA))
+        # In float32 first: exponentials leave float16's range early, and the smallest beta is 0 there.
+        alpha, beta = (weights.take(name, channels, dtype=torch.float32) for name in ("alpha", "beta"))
+        frequency, strength = torch.exp(alpha), 1.0 / (torch.exp(beta) + _SMALLEST_BETA)
+        return Snake(*(factor[:, None].to(weights.placement.dtype) for factor in (frequency, strength)))
 
     def __call__(self, x: Tensor) -> Tensor:
         return x + self.strength * torch.sin(x * self.frequency).square()

@@ -47,8 +47,11 @@ class Weights:
     def has(self, name: str) -> bool:
         return f"{self.prefix}{name}" in self.tensors
 
-    def take(self, name: str, *shape: int) -> Tensor:
-        """A weight of its declared shape, in the placement's dtype, on its device.
+    def take(self, name: str, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+        """A weight of its declared shape, on the placement's device.
+
+        Args:
+            dtype: element type; None for the placement's.
 
         Raises:
             ConfigError: there is none of that name, or it has another shape.
@@ -60,7 +63,7 @@ class Weights:
         if tuple(found.shape) != shape:
             raise ConfigError(f"weight {full} is {list(found.shape)}, but the config says {list(shape)}")
         self.taken.add(full)
-        return found.to(device=self.placement.device, dtype=self.placement.dtype)
+        return found.to(device=self.placement.device, dtype=dtype or self.placement.dtype)
 
     def check_all_taken(self) -> None:
         """Raises ConfigError if the checkpoint holds weights that nothing asked for."""

@@ -2,6 +2,9 @@
 
 A codebook is stored as sums and counts of the vectors that fell to each entry; its entries are their quotients. Each
 of the two stacks works in a narrow space of its own, between two projections.
+
+Entries are computed in float32 whatever the network computes in: counts go beyond what float16 can hold, and what is
+left after some groups is smaller than the digits that either narrow type keeps of an entry.
 """
 
 from __future__ import annotations
@@ -18,9 +21,9 @@ _SMALLEST_USAGE = 1e-5
 
 
 def take_codebook(weights: Weights, sums: str, entries: int, width: int) -> Tensor:
-    """Entries [entries, width] of a codebook whose sums are stored under the given name."""
-    usage = weights.take("cluster_usage", entries).clamp(min=_SMALLEST_USAGE)
-    return weights.take(sums, entries, width) / usage[:, None]
+    """Entries [entries, width] float32 of a codebook whose sums are stored under the given name."""
+    usage = weights.take("cluster_usage", entries, dtype=torch.float32).clamp(min=_SMALLEST_USAGE)
+    return weights.take(sums, entries, width, dtype=torch.float32) / usage[:, None]
 
 
 @dataclass(frozen=True)
@@ -40,8 +43,9 @@ class CodebookReader:
         layers = [weights.below(f"vq.layers.{group}._codebook") for group in range(groups)]
         # The way in belongs to training; it is checked like everything else that the checkpoint holds.
         weights.take("input_proj.weight", width, outputs, 1)
+        codebooks = torch.stack([take_codebook(layer, "embedding_sum", entries, width) for layer in layers])
         return CodebookReader(
-            torch.stack([take_codebook(layer, "embedding_sum", entries, width) for layer in layers]),
+            codebooks.to(weights.placement.dtype),
             weights.take("output_proj.weight", outputs, width, 1).squeeze(-1),
         )
 
@@ -59,7 +63,7 @@ class CodebookSearch:
 
     Attributes:
         projection: [width, inputs].
-        codebooks: [groups, entries, width].
+        codebooks: [groups, entries, width] float32.
     """
 
     projection: Tensor
@@ -77,7 +81,7 @@ class CodebookSearch:
 
     def __call__(self, vectors: Tensor, groups: int) -> Tensor:
         """[batch, time, inputs] -> [batch, time, groups] int64."""
-        left = functional.linear(vectors, self.projection)
+        left = functional.linear(vectors, self.projection).float()
         codes = []
         for codebook in self.codebooks[:groups]:
             # The exact form of the distance: the expanded one loses digits, and near entries would change places.

@@ -71,7 +71,9 @@ def run_requests(
         BlockManager(num_blocks, _BLOCK, prefix_cache=False),
     )
     trace: Trace = {}
-    runner = FrameRunner(talker, PagedKVCache(talker.cache_shape(num_blocks, _BLOCK)), trace=trace)
+    rows = talker.codec_embeddings
+    cache = PagedKVCache(talker.cache_shape(num_blocks, _BLOCK), dtype=rows.dtype, device=str(rows.device))
+    runner = FrameRunner(talker, cache, trace=trace)
     sequences = [
         ARSequence(
             str(index),
