@@ -81,7 +81,7 @@ class _Shapes(Weights):
     def below(self, part: str) -> _Shapes:
         return _Shapes(self.tensors, self.placement, f"{self.prefix}{part}.", self.taken)
 
-    def take(self, name: str, *shape: int) -> Tensor:
+    def take(self, name: str, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
         return self.tensors.setdefault(f"{self.prefix}{name}", torch.empty(shape, device="meta"))
 
     @property
