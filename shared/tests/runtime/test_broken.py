@@ -25,6 +25,7 @@ from omnistage.contracts import (
     Forget,
     FrameChunk,
     Inline,
+    MediaGrid,
     Opened,
     Ping,
     Presence,
@@ -33,6 +34,7 @@ from omnistage.contracts import (
     SpeakText,
     SpeechOptions,
     TextChunk,
+    ThinkerRows,
     decode_record,
     encode,
 )
@@ -236,9 +238,24 @@ def audio(**fields: Any) -> AudioDelta:
     return AudioDelta(**{**EDGE, "epoch": 1, "payload": payload, "sample_rate_hz": 24_000, "offset": 0, **fields})
 
 
+def thinker_rows(**fields: Any) -> ThinkerRows:
+    rows = Inline(data=bytes(8), dtype="float32", shape=(2, 1))
+    base = {"epoch": 1, "tokens": (5, 6), "start": 0, "prompt_tokens": 2, "embeds": rows, "hidden": rows}
+    return ThinkerRows(**{**EDGE, **base, **fields})
+
+
 SHAPES = [(-1,), (2**40,), (2**20, 2**20), (1,) * 70]
 
 BROKEN_RECORDS: list[Record] = [
+    thinker_rows(tokens=(5,)),
+    thinker_rows(tokens=(5, -6)),
+    thinker_rows(start=-1),
+    thinker_rows(prompt_tokens=2**40),
+    thinker_rows(hidden=Inline(data=bytes(4), dtype="float32", shape=(1, 1))),
+    thinker_rows(embeds=Inline(data=bytes(8), dtype="float32", shape=(2,))),
+    thinker_rows(marks=Inline(data=b"", dtype="float32", shape=(-1,))),
+    thinker_rows(media=(MediaGrid(kind="image", time=0, height=2, width=2),)),
+    thinker_rows(media=(MediaGrid(kind="video", time=1, height=2, width=2, seconds_per_step=float("nan")),)),
     frame_chunk(request_id="another"),
     frame_chunk(edge="codec-gateway"),
     frame_chunk(epoch=-1),
@@ -264,7 +281,12 @@ async def test_a_broken_record_ends_its_edge_and_is_kept(record: Record) -> None
     await bus.append(subject, encode(record), {}, expected=0)
     skipped: list[None] = []
     reader = EdgeReader(
-        bus, subject, idle_s=5, skipped=lambda: skipped.append(None), carries=(FrameChunk, AudioDelta), **EDGE
+        bus,
+        subject,
+        idle_s=5,
+        skipped=lambda: skipped.append(None),
+        carries=(FrameChunk, AudioDelta, ThinkerRows),
+        **EDGE,
     )
     with pytest.raises(StageFailed) as failed:
         _ = [read async for read in reader]

@@ -47,11 +47,13 @@ from omnistage.contracts.output import (
     TokenLogprob,
 )
 from omnistage.contracts.talker import (
+    MediaGrid,
     SpeakText,
     SpeechOptions,
     SpeechSampling,
     SpeechTask,
     TextChunk,
+    ThinkerRows,
     VoiceReference,
 )
 from omnistage.contracts.thinker import ChatMessage, GenerateText, MediaKind, MediaPart, Sampling
@@ -60,7 +62,7 @@ from omnistage.contracts.versions import FIRST_VERSION, needed_version, since
 AnyWork = GenerateText | SpeakText | DecodeFrames | EncodeReference
 """Class "work"."""
 
-FeedRecord = Opened | Released | End | Failed | TextChunk | FrameChunk
+FeedRecord = Opened | Released | End | Failed | TextChunk | ThinkerRows | FrameChunk
 """Class "feed": what stages send one another."""
 
 OutRecord = Opened | Released | End | Failed | TextDelta | TextDone | AudioDelta | AudioDone | EncodedReference
@@ -72,6 +74,7 @@ AnyRecord = (
     | End
     | Failed
     | TextChunk
+    | ThinkerRows
     | FrameChunk
     | TextDelta
     | TextDone
@@ -166,6 +169,7 @@ __all__ = [
     "FrameChunk",
     "GenerateText",
     "Inline",
+    "MediaGrid",
     "MediaKind",
     "MediaPart",
     "Message",
@@ -190,6 +194,7 @@ __all__ = [
     "TextChunk",
     "TextDelta",
     "TextDone",
+    "ThinkerRows",
     "TokenLogprob",
     "UnknownRecord",
     "VoiceReference",

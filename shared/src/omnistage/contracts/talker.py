@@ -88,4 +88,42 @@ class TextChunk(Record, frozen=True, kw_only=True, omit_defaults=True, tag="text
     text: str
 
 
+class MediaGrid(Message, frozen=True, kw_only=True, omit_defaults=True):
+    """Where a picture or video of the prompt stands.
+
+    Attributes:
+        kind: which of the two.
+        time, height, width: its patches along each axis.
+        seconds_per_step: time between neighbours along the first axis; of videos.
+    """
+
+    kind: Literal["image", "video"]
+    time: int
+    height: int
+    width: int
+    seconds_per_step: float = 0.0
+
+
+class ThinkerRows(Record, frozen=True, kw_only=True, omit_defaults=True, tag="thinker_rows"):
+    """Consecutive tokens of the thinker as its network saw them: of its prompt first, then of its answer.
+
+    Attributes:
+        tokens: their ids.
+        start: position of the first one, counted from the beginning of the prompt.
+        prompt_tokens: length of the prompt; no record holds tokens of both prompt and answer.
+        embeds: [tokens, width] float32, layer 0, media in their places.
+        hidden: [tokens, width] float32, of the layer that the talker takes; None where it takes none of these tokens.
+        marks: [3, width] float32, the embeddings of the tokens that begin, end and pad speech; on the first record.
+        media: pictures and videos of the prompt, in order; on the first record.
+    """
+
+    tokens: tuple[int, ...]
+    start: int
+    prompt_tokens: int
+    embeds: Payload
+    hidden: Payload | None = None
+    marks: Payload | None = None
+    media: tuple[MediaGrid, ...] = ()
+
+
 TalkerWork = SpeakText

@@ -27,6 +27,7 @@ from omnistage.contracts import (
     TextChunk,
     TextDelta,
     TextDone,
+    ThinkerRows,
 )
 from omnistage.errors import ConfigError
 from omnistage.pipelines.graph import GATEWAY, Edge, Node, Pipeline
@@ -67,7 +68,7 @@ OMNI = Pipeline(
     edges=(
         Edge(GATEWAY, "thinker", (), starts=True),
         Edge("thinker", GATEWAY, (TextDelta, TextDone)),
-        Edge("thinker", "talker", (TextChunk,), starts=True),
+        Edge("thinker", "talker", (TextChunk, ThinkerRows), starts=True),
         Edge("talker", "codec", (FrameChunk,), starts=True),
         Edge("codec", GATEWAY, (AudioDelta, AudioDone)),
     ),

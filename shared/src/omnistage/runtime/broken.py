@@ -19,6 +19,7 @@ from omnistage.contracts import (
     Record,
     Redo,
     SpeechAbilities,
+    ThinkerRows,
     Work,
     decode_control,
 )
@@ -90,6 +91,23 @@ def check_record(record: Record, request_id: str, edge: str) -> None:
         numbers = (record.frames, record.segment, record.segment_frame)
         _require(all(0 <= number <= _MAX_NUMBER for number in numbers), "frames or segments out of range")
         _require(record.frames == (record.payload.shape or (0,))[0], "another number of frames than the payload's")
+    elif isinstance(record, ThinkerRows):
+        _check_rows(record)
+
+
+def _check_rows(record: ThinkerRows) -> None:
+    count = len(record.tokens)
+    numbers = (record.start, record.prompt_tokens, *record.tokens)
+    _require(all(0 <= number <= _MAX_NUMBER for number in numbers), "tokens or positions out of range")
+    for payload in (record.embeds, record.hidden):
+        if payload is not None:
+            _check_payload(payload)
+            _require(len(payload.shape) == 2 and payload.shape[0] == count, "another number of rows than of tokens")
+    if record.marks is not None:
+        _check_payload(record.marks)
+    sizes = [size for grid in record.media for size in (grid.time, grid.height, grid.width)]
+    _require(all(0 < size <= _MAX_NUMBER for size in sizes), "a picture's size out of range")
+    _require(all(0 <= grid.seconds_per_step < math.inf for grid in record.media), "a video's pace out of range")
 
 
 def _check_payload(payload: Payload) -> None:
