@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -23,6 +24,7 @@ class EngineSettings(BaseModel):
     """`settings` of a thinker's torch engine in models.yaml; the defaults are those of `TextEngineSettings`.
 
     Attributes:
+        dtype: element type that the network computes in.
         context: tokens of prompt and answer together.
         kv_tokens: tokens that the key-value cache holds, all requests together.
         prefill_tokens: prompt tokens per step when nothing decodes.
@@ -34,6 +36,7 @@ class EngineSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     context: int | None = Field(None, ge=16)
     kv_tokens: int = Field(16384, ge=256)
     prefill_tokens: int = Field(256, ge=1)

@@ -13,9 +13,7 @@ from typing import Self
 from omnistage.ar.blocks import BlockManager
 from omnistage.ar.counters import StepReport
 from omnistage.ar.engine import AREngine
-from omnistage.ar.kv_cache import PagedKVCache
 from omnistage.ar.request import ARRequest
-from omnistage.ar.runner import SamplingRunner
 from omnistage.ar.sampling import SamplingParams
 from omnistage.ar.scheduler import Scheduler, SchedulerConfig
 from omnistage.ar.stream import StepOutput
@@ -24,6 +22,7 @@ from omnistage.errors import ConfigError, InvalidRequest
 from omnistage.pacing import Pacer
 from omnistage.urgency import READ_CHARS_PER_S, SPOKEN_CHARS_PER_S, Reading, Urgency
 from omnistage_thinker.engine.transcript import TextPiece, Transcript
+from omnistage_thinker.models.base import Prepared
 from omnistage_thinker.models.checkpoint import Checkpoint, load_checkpoint
 
 _LONG_CHARS = 8192
@@ -47,6 +46,7 @@ class TextEngineSettings:
         prefix_cache: whether equal beginnings of prompts are computed once.
         batch_invariant: a request's numbers do not depend on what else runs, bit for bit.
         device: where torch computes.
+        dtype: in what: "float32", "bfloat16" or "float16".
         pace: tokens per second that leave at most, each request by itself; None: as soon as they exist.
     """
 
@@ -59,6 +59,7 @@ class TextEngineSettings:
     prefix_cache: bool = True
     batch_invariant: bool = True
     device: str = "cpu"
+    dtype: str = "float32"
     pace: float | None = None
 
 
@@ -126,7 +127,7 @@ class TextEngine:
         self.settings = settings
         self._clock = clock
         self.tokenizer = checkpoint.tokenizer
-        model = checkpoint.model
+        self._model = model = checkpoint.model
         context = settings.context or min(model.max_length, settings.kv_tokens)
         if context > model.max_length:
             raise ConfigError(f"context {context} is more than the model's {model.max_length}")
@@ -135,10 +136,9 @@ class TextEngine:
             blocks = BlockManager(num_blocks, settings.block_tokens, prefix_cache=settings.prefix_cache)
             config = SchedulerConfig(settings.slots, settings.prefill_tokens, settings.chunk_tokens, context)
             scheduler = Scheduler(config, blocks)
-            cache = PagedKVCache(model.cache_shape(num_blocks, settings.block_tokens), device=settings.device)
+            runner = model.make_runner(num_blocks, settings.block_tokens, batch_invariant=settings.batch_invariant)
         except ValueError as error:
             raise ConfigError(f"engine settings: {error}") from error
-        runner = SamplingRunner(model, cache, batch_invariant=settings.batch_invariant)
         self._core = AREngine(runner, scheduler, name="thinker", on_step=on_step)
         self._core.start()
 
@@ -156,7 +156,7 @@ class TextEngine:
             ConfigError: a checkpoint or settings that are not supported.
         """
         settings = settings or TextEngineSettings()
-        return cls(load_checkpoint(path, device=settings.device), settings, on_step=on_step)
+        return cls(load_checkpoint(path, device=settings.device, dtype=settings.dtype), settings, on_step=on_step)
 
     @property
     def context(self) -> int:
@@ -221,7 +221,7 @@ class TextEngine:
         piece = transcript.finish()
         if piece is not None:
             yield piece
-        yield TextSummary(reason, len(prompt), transcript.num_tokens, cached)
+        yield TextSummary(reason, len(prompt.tokens), transcript.num_tokens, cached)
 
     @property
     def stalled_s(self) -> float:
@@ -239,7 +239,8 @@ class TextEngine:
         """
         tokens = self.tokenizer.encode("The quick brown fox jumps over the lazy dog. " * 8)
         for params in (SamplingParams(temperature=0.0), SamplingParams(temperature=1.0, top_p=0.9, num_logprobs=1)):
-            request = ARRequest("warm", tuple(tokens[: self.context - 1]), 4, params, cache_salt=None)
+            prompt = self._model.prepare(tokens[: self.context - 1])
+            request = ARRequest("warm", prompt.tokens, 4, prompt.payload(params), cache_salt=None)
             async with aclosing(self._core.generate(request)) as outputs:
                 async for _ in outputs:
                     pass
@@ -252,31 +253,33 @@ class TextEngine:
         """Stop; requests that still run fail with `Unavailable`. Idempotent."""
         await self._core.close()
 
-    async def _prompt(self, work: GenerateText) -> tuple[int, ...]:
+    async def _prompt(self, work: GenerateText) -> Prepared:
         if not work.messages:
             raise InvalidRequest("at least one message is needed", param="messages")
         messages = [{"role": message.role, "content": message.content} for message in work.messages]
         if sum(len(message["content"]) for message in messages) < _LONG_CHARS:
-            prompt = tuple(self.tokenizer.encode_chat(messages))
-        else:
-            prompt = tuple(await asyncio.to_thread(self.tokenizer.encode_chat, messages))
-        if len(prompt) >= self.context:
+            return self._read(messages)
+        return await asyncio.to_thread(self._read, messages)
+
+    def _read(self, messages: list[dict[str, str]]) -> Prepared:
+        ids = self.tokenizer.encode_chat(messages)
+        if len(ids) >= self.context:
             raise InvalidRequest(
-                f"the messages have {len(prompt)} tokens; this model's context is {self.context} tokens, "
+                f"the messages have {len(ids)} tokens; this model's context is {self.context} tokens, "
                 "of which the answer needs at least one",
                 param="messages",
                 code="context_length_exceeded",
             )
-        return prompt
+        return self._model.prepare(ids)
 
-    def _request(self, work: GenerateText, prompt: tuple[int, ...], emitted: tuple[int, ...], due: float) -> ARRequest:
-        room = self.context - len(prompt)
+    def _request(self, work: GenerateText, prompt: Prepared, emitted: tuple[int, ...], due: float) -> ARRequest:
+        room = self.context - len(prompt.tokens)
         wanted = work.sampling.max_tokens
         return ARRequest(
             request_id=work.request_id,
-            prompt=prompt,
+            prompt=prompt.tokens,
             max_new_tokens=room if wanted is None else min(wanted, room),
-            payload=self._params(work.sampling),
+            payload=prompt.payload(self._params(work.sampling)),
             emitted=emitted,
             stop_tokens=frozenset(self.tokenizer.eos_ids),
             due=due,

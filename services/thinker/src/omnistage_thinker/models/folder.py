@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import safe_open
-from tokenizers import Tokenizer as FastTokenizer
 from torch import Tensor
 
+from omnistage.ar.qwen3.config import read_json
 from omnistage.errors import ConfigError
 from omnistage_thinker.models.llama import LlamaConfig, LlamaModel
 from omnistage_thinker.models.tokenizer import Tokenizer
+from omnistage_thinker.models.tokenizer_files import load_tokenizer
 
 
 def load_folder(path: Path, *, device: str, dtype: torch.dtype) -> tuple[LlamaModel, Tokenizer]:
@@ -23,9 +23,9 @@ def load_folder(path: Path, *, device: str, dtype: torch.dtype) -> tuple[LlamaMo
     Raises:
         ConfigError: another architecture, an option that is not supported, or missing files.
     """
-    values = _read_json(path / "config.json")
+    values = read_json(path / "config.json")
     config = _load_config(values)
-    tokenizer = _load_tokenizer(path, values)
+    tokenizer = load_tokenizer(path, values)
     with ExitStack() as stack:
         files = [stack.enter_context(safe_open(str(f), "pt")) for f in sorted(path.glob("*.safetensors"))]
         owners = {name: file for file in files for name in file.keys()}  # noqa: SIM118
@@ -39,14 +39,6 @@ def load_folder(path: Path, *, device: str, dtype: torch.dtype) -> tuple[LlamaMo
         tied = bool(values.get("tie_word_embeddings", False)) or "lm_head.weight" not in owners
         model = LlamaModel(config, weight, tied=tied, device=device, dtype=dtype)
     return model, tokenizer
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from error
-    return values
 
 
 def _load_config(values: dict[str, Any]) -> LlamaConfig:
@@ -71,36 +63,3 @@ def _load_config(values: dict[str, Any]) -> LlamaConfig:
         rope_theta=float(rope.get("rope_theta") or values.get("rope_theta") or 10000.0),
         norm_eps=float(values["rms_norm_eps"]),
     )
-
-
-def _load_tokenizer(path: Path, config: dict[str, Any]) -> Tokenizer:
-    file = path / "tokenizer.json"
-    if not file.exists():
-        raise ConfigError(f"{file} does not exist")
-    fast = FastTokenizer.from_file(str(file))
-    values = _read_json(path / "tokenizer_config.json")
-    template_file = path / "chat_template.jinja"
-    template = template_file.read_text(encoding="utf-8") if template_file.exists() else values.get("chat_template")
-    if not isinstance(template, str):
-        raise ConfigError(f"{path} has no chat template")
-    eos_token = _content(values.get("eos_token"))
-    generation = path / "generation_config.json"
-    declared = _read_json(generation).get("eos_token_id") if generation.exists() else config.get("eos_token_id")
-    eos = set(declared if isinstance(declared, list) else [declared]) - {None}
-    eos_id = fast.token_to_id(eos_token) if eos_token else None
-    if eos_id is not None:
-        eos.add(eos_id)
-    return Tokenizer(
-        fast,
-        chat_template=template,
-        eos_ids=frozenset(eos),
-        bos_token=_content(values.get("bos_token")),
-        eos_token=eos_token,
-    )
-
-
-def _content(token: Any) -> str:
-    """The text of a special token, which is a string or an object that holds one."""
-    if isinstance(token, dict):
-        return str(token.get("content", ""))
-    return token or ""

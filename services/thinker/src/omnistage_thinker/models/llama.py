@@ -3,7 +3,7 @@ attention, SwiGLU."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,7 +13,8 @@ from torch.nn.functional import embedding, silu
 from omnistage.ar.attention import attend
 from omnistage.ar.kv_cache import KVShape, PagedKVCache
 from omnistage.ar.linear import Product, make_product
-from omnistage.ar.runner import StepInputs
+from omnistage.ar.runner import SamplingRunner, StepInputs
+from omnistage_thinker.models.base import Prepared, as_it_is
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ WeightSource = Callable[[str], Tensor]
 
 
 class LlamaModel:
-    """A decoder over token ids; see `LogitsModel`.
+    """A decoder over token ids; see `LogitsModel` and `TextModel`.
 
     Args:
         config: sizes.
@@ -79,6 +80,18 @@ class LlamaModel:
             self._norm = load("model.norm.weight")
             self._layers = [_load_layer(f"model.layers.{index}.", load) for index in range(config.num_layers)]
             self._cos, self._sin = _rotary_table(config, device, dtype)
+
+    word_rows = None
+
+    def make_runner(self, num_blocks: int, block_tokens: int, *, batch_invariant: bool) -> SamplingRunner:
+        """See `TextModel.make_runner`."""
+        shape, like = self.cache_shape(num_blocks, block_tokens), self._embedding
+        cache = PagedKVCache(shape, dtype=like.dtype, device=str(like.device))
+        return SamplingRunner(self, cache, batch_invariant=batch_invariant)
+
+    def prepare(self, ids: Sequence[int]) -> Prepared:
+        """See `TextModel.prepare`."""
+        return Prepared(tokens=tuple(ids), payload=as_it_is)
 
     def cache_shape(self, num_blocks: int, block_size: int) -> KVShape:
         """See `LogitsModel.cache_shape`."""

@@ -72,6 +72,7 @@ class ThinkerConfig:
         audio, vision: the towers.
         ids: tokens of media.
         positions_per_second: how far the time axis moves in a second of video.
+        speech_marks: tokens that begin, end and pad speech; None where there is no talker.
         accept_layer: whose output the talker takes (1 is the first layer's); None where there is no talker.
     """
 
@@ -81,6 +82,7 @@ class ThinkerConfig:
     ids: MediaIds
     positions_per_second: int
     accept_layer: int | None
+    speech_marks: tuple[int, int, int] | None = None
 
 
 def read_config(folder: Path) -> ThinkerConfig:
@@ -120,7 +122,13 @@ def _config(values: dict[str, Any]) -> ThinkerConfig:
         ),
         positions_per_second=int(thinker["position_id_per_seconds"]),
         accept_layer=accept,
+        speech_marks=_marks(values) if accept is not None else None,
     )
+
+
+def _marks(values: dict[str, Any]) -> tuple[int, int, int] | None:
+    begin, end, padding = (values.get(f"tts_{name}_token_id") for name in ("bos", "eos", "pad"))
+    return None if begin is None or end is None or padding is None else (int(begin), int(end), int(padding))
 
 
 def _audio(values: dict[str, Any]) -> AudioConfig:

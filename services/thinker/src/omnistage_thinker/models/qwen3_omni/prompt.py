@@ -31,12 +31,14 @@ class Towers:
 @dataclass(frozen=True, slots=True)
 class Prompt:
     """Attributes:
+    ids: of the tokens.
     embeds: [tokens, width], layer 0.
     positions: [3, tokens] float32.
     next_position: of the first token of the answer.
     deep: what is added to the output of the first layers, [tokens, width] each; empty without pictures.
     """
 
+    ids: Sequence[int]
     embeds: Tensor
     positions: Tensor
     next_position: float
@@ -64,7 +66,7 @@ def make_prompt(thinker: Thinker, ids: Sequence[int], media: Media, towers: Towe
         embeds = _placed(embeds, places, None if seen is None else seen.embeds)
         deep = deep or [torch.zeros_like(embeds) for _ in config.vision.deep_layers]
         deep = [_placed(rows, places, more) for rows, more in zip(deep, seen.deep if seen else (), strict=True)]
-    return Prompt(embeds, positions.to(device), next_position, tuple(deep))
+    return Prompt(tuple(ids), embeds, positions.to(device), next_position, tuple(deep))
 
 
 def _placed(rows: Tensor, places: Tensor, results: Tensor | None) -> Tensor:

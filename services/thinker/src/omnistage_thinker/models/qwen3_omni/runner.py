@@ -188,5 +188,7 @@ def _row_positions(row: Row, device: torch.device) -> Tensor:
 
 def _sampling_row(sequence: Sequence) -> SamplingRow:
     params: SamplingParams = sequence.payload.sampling
-    tokens: list[Any] = sequence.tokens
-    return SamplingRow(params, tokens[: sequence.num_prompt], tokens[sequence.num_prompt :])
+    prompt: Prompt = sequence.payload.prompt
+    # The sequence's own tokens of the prompt are keys of the prefix cache, not always ids.
+    answer: list[Any] = sequence.tokens[sequence.num_prompt :]
+    return SamplingRow(params, prompt.ids, answer)
