@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from omnistage.config import ModelsFile, load_models
 from omnistage.contracts import SpeakText
 from omnistage.errors import InvalidRequest, NotFound
+from omnistage_gateway.chat_voice import chat_voice
 from omnistage_gateway.dispatch.fleet_table import EngineView
 from omnistage_gateway.schemas.chat import ChatRequest
 from omnistage_gateway.schemas.speech import SpeechRequest
@@ -81,10 +83,12 @@ def test_a_model_that_only_writes_refuses_audio_and_says_so() -> None:
     served = find_model(ModelsFile.model_validate(data), "gpt-4o")
     assert modalities(served.spec) == ["text"]
     body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
-    assert chat_job(ChatRequest.model_validate(body), served, (), seed=1, tenant="t").plans[0].pipeline.name == "text"
+    voice = partial(chat_voice, served, EngineView(), None, None)
+    job = chat_job(ChatRequest.model_validate(body), served, (), voice, seed=1, tenant="t")
+    assert job.plans[0].pipeline.name == "text"
     audio = {**body, "modalities": ["text", "audio"], "audio": {"voice": "alloy", "format": "wav"}}
     with pytest.raises(InvalidRequest, match="does not speak") as caught:
-        chat_job(ChatRequest.model_validate(audio), served, (), seed=1, tenant="t")
+        chat_job(ChatRequest.model_validate(audio), served, (), voice, seed=1, tenant="t")
     assert caught.value.param == "modalities"
 
 

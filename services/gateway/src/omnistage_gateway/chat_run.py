@@ -11,11 +11,15 @@ from omnistage.errors import InvalidRequest, OmnistageError, StageFailed
 from omnistage.runtime.tasks import together
 from omnistage_gateway.answer import events_of
 from omnistage_gateway.audio import DEFAULT_RATE_HZ, PooledTranscoder, Samples, Transcoder
+from omnistage_gateway.chat_voice import CHAT_VOICE
 from omnistage_gateway.context import Gateway
 from omnistage_gateway.dispatch.interface import AudioPiece, Event
 from omnistage_gateway.playback import Playback
-from omnistage_gateway.translate import ChatJob
+from omnistage_gateway.translate import ChatJob, with_chat_reference
 from omnistage_gateway.usage import Answered
+
+_OF_VOICE = ("ref_audio", "speaker_embedding")
+"""Fields of a kept voice that talkers know by these names."""
 
 SILENCE_S = 0.2
 """What is heard of an answer that has no sound at all, so that its audio is a file that can be played."""
@@ -46,6 +50,9 @@ async def run_answers(gateway: Gateway, job: ChatJob, request_id: str, sink: Cha
     Raises:
         OmnistageError: an answer failed.
     """
+    if job.source is not None:
+        reference = await gateway.cloning.reference(job.source, job.plans[0], request_id, named=CHAT_VOICE)
+        job = with_chat_reference(job, reference)
     many = len(job.plans) > 1
     return await together(
         *(
@@ -127,7 +134,9 @@ async def _pass_on(event: Event, index: int, sink: ChatSink, voice: _Voice | Non
 
 
 def _as_own_fault(error: InvalidRequest) -> OmnistageError:
-    """What the voice refuses in a conversation is the model's text, not the client's."""
+    """What the voice refuses in a conversation is the model's text, not the client's; but it named the voice."""
+    if error.param in _OF_VOICE:
+        return InvalidRequest(f"Invalid value for '{CHAT_VOICE}': {error.message}.", code=error.code, param=CHAT_VOICE)
     if error.stage in ("talker", "codec") or error.param == "input":
         return StageFailed("The answer could not be spoken.", code="answer_not_speakable", stage=error.stage)
     return error

@@ -50,12 +50,15 @@ class Cloning:
         self._voices = voices
         self._decoding = asyncio.Semaphore(_AT_ONCE)
 
-    async def reference(self, source: VoiceSource, speech: Plan, request_id: str) -> VoiceReference:
+    async def reference(
+        self, source: VoiceSource, speech: Plan, request_id: str, *, named: str = "voice"
+    ) -> VoiceReference:
         """What a talker clones a voice from.
 
         Args:
             speech: the plan of the speech, whose model, tenant and deadline this goes by.
             request_id: of the speech.
+            named: the field that names a voice that was kept.
 
         Raises:
             InvalidRequest: the recording cannot be loaded, read or used; names the field.
@@ -67,7 +70,7 @@ class Cloning:
             content = await self._voices.content(source.stored)
             if isinstance(content, StoredEmbedding):
                 return VoiceReference(embedding=_inline(np.frombuffer(content.values, "<f4").astype(np.float32)))
-            recording, param = recording_of(content), "voice"
+            recording, param = recording_of(content), named
         else:
             assert source.audio is not None
             recording, param = await self.decode(await self._load(source.audio), REF_AUDIO), REF_AUDIO

@@ -70,8 +70,11 @@ def find_voice(voices: Mapping[str, str], asked: str) -> str | None:
     return alike.pop() if len(alike) == 1 else None
 
 
-def spoken_voice(served: Served, view: EngineView, asked: Voice | None) -> str:
-    """The engine's own voice for a speech request that clones and describes none.
+def spoken_voice(served: Served, view: EngineView, asked: Voice | None, param: str = "voice") -> str:
+    """The engine's own voice for a request that clones and describes none.
+
+    Args:
+        param: the field that names it.
 
     Raises:
         InvalidRequest: as `engine_voice`.
@@ -81,7 +84,7 @@ def spoken_voice(served: Served, view: EngineView, asked: Voice | None) -> str:
         return view.voices[0]
     if asked is not None and not voices and voice_name(asked) in view.voices:
         return voice_name(asked)
-    return engine_voice(served, asked, "voice", voices)
+    return engine_voice(served, asked, param, voices)
 
 
 def engine_voice(served: Served, asked: Voice | None, param: str, voices: Mapping[str, str] | None = None) -> str:

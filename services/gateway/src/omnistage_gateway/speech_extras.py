@@ -126,12 +126,21 @@ def voice_source(
 def _check_stored(stored: StoredVoice, served: Served, speech: SpeechAbilities, *, given: bool) -> None:
     if given:
         raise _wrong("voice", f"'{stored.name}' is a voice of yours; give it or a recording, not both")
+    check_can_speak(stored, served, speech, "voice")
+
+
+def check_can_speak(stored: StoredVoice, served: Served, speech: SpeechAbilities, param: str) -> None:
+    """Refuse a voice that was kept and that the model cannot speak with.
+
+    Raises:
+        InvalidRequest: names the field.
+    """
     if not can_speak(stored, served, speech):
         what = "described voices" if stored.type == "prompt" else "voices from recordings"
         raise InvalidRequest(
-            f"Invalid value for 'voice': model '{served.key}' cannot speak with {what}, such as '{stored.name}'.",
+            f"Invalid value for '{param}': model '{served.key}' cannot speak with {what}, such as '{stored.name}'.",
             code=UNSUPPORTED,
-            param="voice",
+            param=param,
         )
 
 

@@ -26,7 +26,7 @@ async def checked_job(
         request,
         served,
         view,
-        await _stored(gateway, tenant, served, view, request.voice),
+        await stored_voice(gateway, tenant, served, view, request.voice),
         seed=secrets.randbits(SEED_BITS),
         tenant=tenant,
         deadline_s=deadline_s,
@@ -34,7 +34,7 @@ async def checked_job(
     )
 
 
-async def _stored(
+async def stored_voice(
     gateway: Gateway, tenant: str, served: Served, view: EngineView, voice: Voice | None
 ) -> StoredVoice | None:
     """The tenant's voice that a request names, unless the model has one of that name."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -23,12 +23,13 @@ from omnistage.pipelines import Pipeline
 from omnistage.pipelines.catalogue import TEXT
 from omnistage.transport import MAX_BODY_BYTES
 from omnistage_gateway.audio import FORMATS, AudioFormat
+from omnistage_gateway.chat_voice import ChatVoice, with_cloned
 from omnistage_gateway.dispatch.fleet_table import EngineView
 from omnistage_gateway.dispatch.interface import Plan
 from omnistage_gateway.problems import UNSUPPORTED
 from omnistage_gateway.schemas.chat import ChatRequest
 from omnistage_gateway.schemas.speech import SpeechRequest
-from omnistage_gateway.served import UNNAMED_VOICE, Served, engine_voice, entry_work, makes_audio, spoken_voice
+from omnistage_gateway.served import UNNAMED_VOICE, Served, entry_work, makes_audio, spoken_voice
 from omnistage_gateway.speech_extras import VoiceSource, check_extras, extra_options, voice_source
 from omnistage_gateway.voices import StoredVoice
 
@@ -177,6 +178,7 @@ class ChatJob:
         audio_format: None for text alone.
         logprobs: whether they are shown.
         include_usage, obfuscate: see `StreamOptions`.
+        source: the kept voice that the answers are cloned from; None for other voices.
     """
 
     model: str
@@ -186,12 +188,14 @@ class ChatJob:
     logprobs: bool
     include_usage: bool
     obfuscate: bool
+    source: VoiceSource | None = None
 
 
 def chat_job(
     request: ChatRequest,
     served: Served,
     messages: tuple[ChatMessage, ...],
+    find_voice: Callable[[], ChatVoice],
     *,
     seed: int,
     tenant: str,
@@ -202,6 +206,7 @@ def chat_job(
 
     Args:
         messages: the conversation, with references to earlier audio resolved.
+        find_voice: gives the voice that the request asks for, or raises InvalidRequest; called if it may ask for one.
         seed: used if the request has none.
         deadline_s: the client's own, if it has one; the model's setting is the ceiling.
         retry_key: see `Plan`.
@@ -219,7 +224,7 @@ def chat_job(
     _check_together(request)
     audio_format = _chat_audio(request, served)
     graph = spec.graph if audio_format is not None or spec.graph.name == TEXT.name else TEXT
-    voice = engine_voice(served, request.audio.voice, "audio.voice") if request.audio is not None else None
+    voice = find_voice() if request.audio is not None else None
     seeds = [derived_seed(as_seed(seed if request.seed is None else request.seed), index) for index in range(request.n)]
     sampling = _sampling(request, served)
     options = request.stream_options
@@ -227,7 +232,7 @@ def chat_job(
         _plan(
             served,
             graph,
-            partial(_generate, graph.name, messages, sampling, voice, seed),
+            partial(_generate, graph.name, messages, sampling, None if voice is None else voice.speech, seed),
             tenant,
             deadline_s,
             f"{retry_key}-{index}" if retry_key else "",
@@ -244,14 +249,26 @@ def chat_job(
         logprobs=request.logprobs,
         include_usage=options is not None and options.include_usage,
         obfuscate=options is not None and options.include_obfuscation,
+        source=None if voice is None else voice.source,
     )
+
+
+def with_chat_reference(job: ChatJob, reference: VoiceReference) -> ChatJob:
+    """The same with what its voice is cloned from.
+
+    Raises:
+        InvalidRequest: all of it together is too large.
+    """
+    plans = with_cloned(job.plans, reference)
+    _check_size(plans[0], "messages")
+    return replace(job, plans=plans, source=None)
 
 
 def _generate(
     pipeline: str,
     messages: tuple[ChatMessage, ...],
     sampling: Sampling,
-    voice: str | None,
+    speech: SpeechOptions | None,
     seed: int,
     request_id: str,
     node: str,
@@ -264,7 +281,7 @@ def _generate(
         route=dict(route),
         messages=messages,
         sampling=msgspec.structs.replace(sampling, seed=seed),
-        speech=None if voice is None else SpeechOptions(voice=voice, seed=seed),
+        speech=None if speech is None else msgspec.structs.replace(speech, seed=seed),
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from functools import partial
 
 from fastapi import APIRouter, Request, Response
@@ -10,14 +9,13 @@ from fastapi import APIRouter, Request, Response
 from omnistage_gateway.answer import Answer
 from omnistage_gateway.body import read_body
 from omnistage_gateway.chat_answer import complete
+from omnistage_gateway.chat_request import checked_chat
 from omnistage_gateway.context import gateway_of
-from omnistage_gateway.conversation import conversation
 from omnistage_gateway.deadline import asked_deadline_s
 from omnistage_gateway.openapi import json_operation
 from omnistage_gateway.returning import retry_key
 from omnistage_gateway.schemas.chat import ChatRequest
 from omnistage_gateway.served import find_model
-from omnistage_gateway.translate import SEED_BITS, chat_job
 
 router = APIRouter(tags=["chat"])
 
@@ -31,12 +29,10 @@ async def create_chat_completion(request: Request) -> Response:
     body = await read_body(request, ChatRequest, gateway.limits.json_depth)
     served = find_model(gateway.models, body.model)
     request.state.model = served.key
-    messages = await conversation(body.messages, gateway.transcripts)
-    job = chat_job(
+    job = await checked_chat(
+        gateway,
         body,
         served,
-        messages,
-        seed=secrets.randbits(SEED_BITS),
         tenant=request.state.tenant,
         deadline_s=asked_deadline_s(request.headers),
         retry_key=await retry_key(request),
