@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 import nats.errors
-from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
@@ -19,6 +18,7 @@ from omnistage.observability import get_logger
 from omnistage.transport.addresses import checked, shown
 from omnistage.transport.bus import ReconnectCallback
 from omnistage.transport.jetstream import wire
+from omnistage.transport.jetstream.client import Client
 from omnistage.transport.options import BusOptions
 from omnistage.transport.stats import BusStats
 
