@@ -19,6 +19,7 @@ from omnistage.ar.runner import StepInputs
 from omnistage.ar.scheduler import Row
 from omnistage.ar.sequence import Sequence
 from omnistage.errors import ConfigError
+from omnistage_thinker.models.base import TextModel
 from omnistage_thinker.models.checkpoint import Checkpoint, load_checkpoint
 from omnistage_thinker.models.llama import LlamaModel
 
@@ -27,8 +28,9 @@ pytestmark = pytest.mark.model
 MakeFolder = Callable[..., tuple[Path, Any]]
 
 
-def logits_of(model: LlamaModel, tokens: list[int]) -> torch.Tensor:
+def logits_of(model: TextModel, tokens: list[int]) -> torch.Tensor:
     """[tokens, vocab] of one sequence computed at once."""
+    assert isinstance(model, LlamaModel)
     blocks = -(-len(tokens) // 16)
     cache = PagedKVCache(model.cache_shape(blocks, 16))
     sequence = Sequence("s", list(tokens), len(tokens), 1, block_table=list(range(blocks)))
