@@ -2,7 +2,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3 || echo python3)
 VENV ?= .venv
 BIN := $(VENV)/bin
 DATA ?= data
-PACKAGES := shared services/gateway services/thinker services/talker services/codec
+PACKAGES := shared services/gateway services/thinker services/talker services/codec kernels
 SOURCES := $(PACKAGES) tests tools benchmarks
 INPUTS := constraints.txt requirements-demo.txt requirements-dev.txt tools/setup.sh $(PACKAGES:%=%/pyproject.toml)
 # One thread each: the services, the tests' engines and pytest share the cores (measured: see omnistage.config.threads).

