@@ -28,6 +28,14 @@ def test_the_answer_is_written_and_spoken(system: System) -> None:
     assert "paris" in recognize(*decode(base64.b64decode(audio.data)))
 
 
+@pytest.mark.parametrize("seed", [1, 6])
+def test_who_sets_nothing_gets_a_sensible_answer(system: System, seed: int) -> None:
+    """With these seeds the model lost the thread where its default was to draw at random."""
+    asked: dict[str, Any] = {"model": "gpt-4o", "messages": QUESTION, "seed": seed}
+    answer = system.client().chat.completions.create(**asked)
+    assert "Paris" in answer.choices[0].message.content
+
+
 def test_a_stream_carries_text_and_speech_while_they_are_made(system: System) -> None:
     chunks = list(
         ask(

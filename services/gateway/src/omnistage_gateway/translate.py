@@ -372,9 +372,11 @@ def _sampling(request: ChatRequest, served: Served) -> Sampling:
             param=param,
         )
     stop = request.stop
+    temperature = served.spec.default_temperature if request.temperature is None else request.temperature
+    top_p = served.spec.default_top_p if request.top_p is None else request.top_p
     return Sampling(
-        temperature=float(request.temperature),
-        top_p=max(float(request.top_p), _SMALLEST_TOP_P),
+        temperature=float(temperature),
+        top_p=max(float(top_p), _SMALLEST_TOP_P),
         max_tokens=max_tokens,
         stop=() if stop is None else (stop,) if isinstance(stop, str) else tuple(stop),
         frequency_penalty=float(request.frequency_penalty),

@@ -241,10 +241,13 @@ async def test_everything_that_reaches_the_thinker(client: openai.AsyncOpenAI, s
 async def test_defaults(client: openai.AsyncOpenAI, stand: Any) -> None:
     await client.chat.completions.create(**BODY, stop="x", max_tokens=3)
     await client.chat.completions.create(**BODY)
-    first, second = (work.sampling for work in stand.fake.works)
+    await client.chat.completions.create(**BODY, temperature=1, top_p=1)
+    await client.chat.completions.create(**BODY, extra_body={"temperature": None, "top_p": None})
+    first, second, asked, null = (work.sampling for work in stand.fake.works)
     assert (first.stop, first.max_tokens) == (("x",), 3)
     assert (second.stop, second.max_tokens, second.logprobs) == ((), 1024, None)
-    assert (second.temperature, second.top_p) == (1.0, 1.0)
+    assert (second.temperature, second.top_p) == (null.temperature, null.top_p) == (0.0, 1.0)  # the model's own
+    assert (asked.temperature, asked.top_p) == (1.0, 1.0)
     assert first.seed != second.seed
 
 

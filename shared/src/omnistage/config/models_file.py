@@ -59,6 +59,7 @@ class ModelSpec(_Strict):
         accepts: optional request fields that the model can honour beside those that its engine announces.
         max_input_chars: limit of `input` for speech.
         max_output_tokens: ceiling of an answer.
+        default_temperature, default_top_p: of answers whose request names none.
         deadline_s: how long a request may take in all.
         owned_by, description: shown by GET /v1/models.
     """
@@ -71,6 +72,8 @@ class ModelSpec(_Strict):
     accepts: tuple[str, ...] = ()
     max_input_chars: int = Field(4096, ge=1)
     max_output_tokens: int = Field(1024, ge=1)
+    default_temperature: float = Field(1.0, ge=0, le=2)
+    default_top_p: float = Field(1.0, gt=0, le=1)
     deadline_s: float = Field(300.0, gt=0)
     owned_by: str = "omnistage"
     description: str = ""

@@ -103,6 +103,9 @@ def _explain_model(result: Explanation, key: str, model: ModelSpec) -> None:
         f"  limits       {model.max_input_chars} characters of input, {model.max_output_tokens} tokens of output, "
         f"{model.deadline_s:g} s"
     )
+    if "thinker" in model.nodes:
+        drawn = f"temperature {model.default_temperature:g}, top_p {model.default_top_p:g}"
+        result.lines.append(f"  sampling     {drawn} unless asked otherwise")
     result.lines.append("")
 
 

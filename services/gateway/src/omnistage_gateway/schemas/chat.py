@@ -68,7 +68,7 @@ class ChatRequest(Shape):
         seed: a random one is made without it; `n` answers use seeds derived from it, the first one it itself.
         n: answers run side by side; the prompt's tokens are counted once in `usage`.
         max_tokens: the older name of max_completion_tokens; not both.
-        top_p: 0 keeps the likeliest token only.
+        temperature, top_p: the model's own defaults without them; a top_p of 0 keeps the likeliest token only.
         stop: up to 4 texts of at most 512 characters.
         logit_bias: up to 1024 token ids of the model's own vocabulary, as texts.
     """
@@ -77,8 +77,8 @@ class ChatRequest(Shape):
     messages: list[Turn] = Field(min_length=1)
     modalities: list[Modality] = Field(["text"], min_length=1, max_length=2)
     audio: AudioParam | None = None
-    temperature: float = Field(1.0, ge=0, le=2)
-    top_p: float = Field(1.0, ge=0, le=1)
+    temperature: float | None = Field(None, ge=0, le=2)
+    top_p: float | None = Field(None, ge=0, le=1)
     n: int = Field(1, ge=1, le=8)
     seed: int | None = Field(None, ge=-(2**63), lt=2**63)
     stop: _Stop | Annotated[list[_Stop], Field(max_length=4)] | None = None
